@@ -16,7 +16,7 @@ import torch.fx as fx
 
 from compiler_core.bytecode import Handler, Instruction, argument_names, make
 from compiler_core.capture.side_effects import fill_cell
-from compiler_core.capture.values.base import NULL, Value
+from compiler_core.capture.values.base import NULL, Args, Kwargs, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicValue
@@ -286,13 +286,13 @@ class Emitter:
             self.value(value)
         self.add(make.build_map(len(values)))
 
-    def call_object(self, fn: Any, args: Sequence[Value], kwargs: dict[str, Value] | None = None) -> None:
+    def call_object(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> None:
         """Pushes ``fn(*args, **kwargs)``."""
         named = kwargs or {}
         loads = [lambda v=v: self.value(v) for v in [*args, *named.values()]]
         self.call_loaded(fn, loads, tuple(named))
 
-    def call_value(self, fn: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    def call_value(self, fn: Value, args: Args, kwargs: Kwargs) -> None:
         """Pushes ``fn(*args, **kwargs)``, where the function is a value, too."""
         function = self.keep(fn)
         self.add(*make.load_callable([make.load_fast(function)]))
@@ -300,7 +300,7 @@ class Emitter:
             self.value(value)
         self.add(*make.call(len(args) + len(kwargs), tuple(kwargs)))
 
-    def call_method(self, name: str, args: Sequence[Value]) -> None:
+    def call_method(self, name: str, args: Args) -> None:
         """Calls a method of the object on top of the stack and pushes the result."""
         owner = self.store_temp()
         self.add(*make.load_callable([make.load_fast(owner), make.load_attr(name)]))

@@ -67,8 +67,10 @@ class GuardCollector:
         self._location = location
         self.symbols.env.line = location.line
 
-    def add(self, kind: str, source: Source, value: Any) -> None:
-        """Adds a guard of `kind` (see `guards/kinds.py`) on the object at `source`."""
+    def add(self, kind: str, source: Source | None, value: Any) -> None:
+        """Adds a guard of `kind` (see `guards/kinds.py`) on the object at `source`; none if the frame made it."""
+        if source is None:
+            return
         key = (kind, source, value if kind in GUARDED_BY_VALUE else None)
         if key not in self.specs:
             at = self.location

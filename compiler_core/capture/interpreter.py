@@ -48,7 +48,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
 from compiler_core.capture.rules.torch.functions import is_leaf_function
 from compiler_core.capture.rules.torch.overrides import PYTHON_METHODS, is_overridden
 from compiler_core.capture.values import arrays, reads
-from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.base import Kwargs, ObservedException, Value
 from compiler_core.capture.values.builtin import static, symbols
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import IteratorValue, iterate_over
@@ -142,6 +142,8 @@ class Interpreter:
         is_resumable: bool = False,
     ) -> None:
         self.capture = capture
+        self.graph, self.guards, self.outside = capture.graph, capture.guards, capture.outside
+        self.effects = capture.effects
         self.lines = lines
         self.code = code
         self.instructions, self.index = disassemble_cached(code)
@@ -191,9 +193,9 @@ class Interpreter:
         """Executes exactly one instruction."""
         safe_point()
         instruction = self.instructions[self.pc]
-        self.capture.graph.current_tx = self
+        self.graph.current_tx = self
         self._count_step(instruction)
-        self.capture.guards.location = self._location(instruction)
+        self.guards.location = self._location(instruction)
         self.pc += 1
         opname = instruction.opname
         if opname not in OPCODES:
@@ -215,7 +217,7 @@ class Interpreter:
             if instruction.opname == "FOR_ITER" and self._iterator_step:
                 # the state of the iterator is hard to reconstruct, so stop before it is made
                 self._loop_entry_step = self._iterator_step
-        graph = self.capture.graph
+        graph = self.graph
         operations = len(graph.fx_graph.nodes) - len(graph.inputs)
         self._begun[len(self.stack)] = _Begun(self.step_number, self.pc, operations)
         if instruction.opname == "GET_ITER":
@@ -361,7 +363,7 @@ class Interpreter:
 
     # ------------------------------------------------------------ calls
 
-    def call_and_push(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_and_push(self, function: Value, args: list[Value], kwargs: Kwargs) -> Value:
         """Calls a function whose result the current instruction pushes unchanged: it can resume after a break in it."""
         while (inner := function.forwarded_call(self, args, kwargs)) is not None:
             function, args, kwargs = inner
@@ -371,7 +373,7 @@ class Interpreter:
         return function.call(self, args, kwargs)
 
     def call_function_value(
-        self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], is_resumable: bool = False
+        self, function: FunctionValue, args: list[Value], kwargs: Kwargs, is_resumable: bool = False
     ) -> Value:
         """Calls a Python function: by a rule, as one node of the graph, or by inlining it."""
         fn = function.fn
@@ -387,18 +389,14 @@ class Interpreter:
             if fn in PYTHON_METHODS and isinstance(args[0], TensorValue) and not is_overridden(self, args, kwargs):
                 return args[0].call_method(self, PYTHON_METHODS[fn], args[1:], kwargs)
             if is_leaf_function(fn) and not is_overridden(self, args, kwargs):
-                return self.capture.graph.call_function(self, fn, args, kwargs)
-        is_captured = fn is LRScheduler.get_last_lr or (
-            self.capture.graph.captures_backward and is_optimizer(function.code)
-        )
+                return self.graph.call_function(self, fn, args, kwargs)
+        is_captured = fn is LRScheduler.get_last_lr or (self.graph.captures_backward and is_optimizer(function.code))
         if not is_captured and (reason := skip_reason(function.code, inlining=True)):
             name = function.name if fn is None else public_name(fn)
             raise Unsupported(_kind_of_skipped(function), f"{name}, {reason}")
         return self._inline(function, args, kwargs, is_resumable)
 
-    def _inline(
-        self, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], is_resumable: bool = False
-    ) -> Value:
+    def _inline(self, function: FunctionValue, args: list[Value], kwargs: Kwargs, is_resumable: bool = False) -> Value:
         _check_depth(self.depth)
         flags = function.code.co_flags
         if flags & COROUTINE_FLAGS:
@@ -418,13 +416,13 @@ class Interpreter:
         if is_generator:
             self.mark_generator_made()
             return GeneratorValue(callee, function, args, kwargs)
-        location = self.capture.guards.location
+        location = self.guards.location
         try:
             result = callee.run()
         except ObservedException:
-            self.capture.graph.current_tx, self.capture.guards.location = self, location
+            self.graph.current_tx, self.guards.location = self, location
             raise
-        self.capture.graph.current_tx, self.capture.guards.location = self, location
+        self.graph.current_tx, self.guards.location = self, location
         return result
 
     def set_caller(self, caller: Interpreter) -> None:
@@ -474,10 +472,9 @@ class Interpreter:
         same = a.same_object(b)
         both_outside = a.source is not None and b.source is not None
         if both_outside and not same and not a.is_constant() and not b.is_constant():
-            assert a.source is not None
-            self.capture.guards.add("NOT_SAME_OBJECT", a.source, b.source)
+            self.guards.add("NOT_SAME_OBJECT", a.source, b.source)
         if same and isinstance(a, FunctionValue) and a.source is not None and b.source not in (None, a.source):
-            self.capture.guards.add("SAME_OBJECT", a.source, b.source)
+            self.guards.add("SAME_OBJECT", a.source, b.source)
         if isinstance(a, ConstantValue) and isinstance(b, ConstantValue) and not is_symbolic([a, b]):
             if may_be_distinct_objects(a.value, b.value):
                 self._guard_identity(a, b, same)
@@ -491,14 +488,14 @@ class Interpreter:
         """Guards whether two equal constants are one object."""
         if a.source is not None and b.source is not None:
             if a.source != b.source:
-                self.capture.guards.add("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
+                self.guards.add("SAME_OBJECT" if same else "NOT_SAME_OBJECT", a.source, b.source)
             return
         outside = a.source or b.source
         if outside is None:
             return
         if not same:  # in another call, the object from outside may be the literal
             raise Unsupported("unsupported operation", f"{a} is {b}, which are equal")
-        self.capture.guards.add("ID_MATCH", outside, a.value)
+        self.guards.add("ID_MATCH", outside, a.value)
 
     def is_same_or_equal(self, a: Value, b: Value) -> bool:
         """``a is b or a == b``, which is how containers search for an item."""

@@ -13,7 +13,6 @@ import threading
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +24,7 @@ from compiler_core.capture.rules.python.library import GetterValue, ParameterVal
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
-from compiler_core.capture.values.base import NamedMethodValue, OutsideValue, Value, is_plain_class
+from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, OutsideValue, Value, is_plain_class
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
 from compiler_core.capture.values.builtin.containers import ObjectKey, is_compared_as_tuple, is_plain_key
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
@@ -189,17 +188,17 @@ class OpaqueValue(OutsideValue):
         if type(self.real) in (property, classmethod, staticmethod) and name in ("fget", "fset", "fdel", "__func__"):
             self.install_guards(tx)
             assert self.source is not None
-            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
+            return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         raise Unsupported("print", f"{self}.{name}()")
 
 
 class ArrayMethodValue(OpaqueValue):
     """A bound method of an array of NumPy, which is called after a graph break."""
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         raise Unsupported("NumPy", f"ndarray.{self.real.__name__}()")
 
 

@@ -17,6 +17,7 @@ from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import (
     NULL,
     UNBOUND,
+    Kwargs,
     ObservedException,
     Value,
     observed_exception,
@@ -75,7 +76,7 @@ def _assumed_truth(tx: Interpreter, condition: Value, jump: Instruction, jumps_i
     if (raises[0] == raises[1] and not is_constraint) or _may_be_caught(tx):
         return None
     truth = is_constraint or jumps_if != raises[0]
-    return truth if tx.capture.graph.assume(tx, condition, truth) else None
+    return truth if tx.graph.assume(tx, condition, truth) else None
 
 
 def _always_raises(tx: Interpreter, at: int) -> bool:
@@ -266,7 +267,7 @@ def _call(tx: Interpreter, n: int, names: tuple[str, ...]) -> None:
     tx.push(_call_value(tx, function, args[:positional], kwargs))
 
 
-def _call_value(tx: Interpreter, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _call_value(tx: Interpreter, function: Value, args: list[Value], kwargs: Kwargs) -> Value:
     if isinstance(function, StaticValue) and function.obj is super and not args:
         return _zero_argument_super(tx)
     return tx.call_and_push(function, args, kwargs)

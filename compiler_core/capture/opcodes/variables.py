@@ -200,7 +200,7 @@ def _constant(tx: Interpreter, obj: Any) -> Value:
     if hasattr(obj, "co_code"):
         return StaticValue(obj)
     # an object that generated code, such as the code around a resume function, has as a constant
-    return tx.capture.outside.wrap(obj)
+    return tx.outside.wrap(obj)
 
 
 def _is_loaded(module: str, name: str = "__name__") -> bool:
@@ -211,7 +211,7 @@ def _is_loaded(module: str, name: str = "__name__") -> bool:
 
 
 def _global(tx: Interpreter, name: str) -> Value:
-    stored = tx.capture.effects.global_value(tx.module, name)
+    stored = tx.effects.global_value(tx.module, name)
     if stored is UNBOUND:
         raise Unsupported("exception", f"name {name!r} is not defined")
     if stored is not None:
@@ -219,17 +219,15 @@ def _global(tx: Interpreter, name: str) -> Value:
     if name in tx.f_globals:
         found, home = tx.f_globals[name], str(tx.f_globals.get("__name__", ""))
         if tx.module is not None and is_static(found) and is_library(home):
-            tx.capture.guards.add_library_name(tx.f_globals, home, name)
-            return tx.capture.outside.wrap(found)
-        return tx.capture.outside.wrap(found, GlobalSource(name, tx.module))
+            tx.guards.add_library_name(tx.f_globals, home, name)
+            return tx.outside.wrap(found)
+        return tx.outside.wrap(found, GlobalSource(name, tx.module))
     if name in tx.f_builtins:
         if tx.module is None:
-            tx.capture.guards.add("GLOBAL_ABSENT", GlobalSource(name), name)
+            tx.guards.add("GLOBAL_ABSENT", GlobalSource(name), name)
         elif not is_library(tx.f_globals.get("__name__", "")):
-            tx.capture.guards.add("DICT_CONTAINS", tx.module, name)
-        return tx.capture.outside.wrap(
-            tx.f_builtins[name], GlobalSource(name, tx.capture.guards.held(tx.f_builtins, "builtins"))
-        )
+            tx.guards.add("DICT_CONTAINS", tx.module, name)
+        return tx.outside.wrap(tx.f_builtins[name], GlobalSource(name, tx.guards.held(tx.f_builtins, "builtins")))
     raise Unsupported("exception", f"name {name!r} is not defined")
 
 
@@ -250,7 +248,7 @@ def _push_callable(tx: Interpreter, value: Value, with_null: bool) -> None:
 
 @opcode()
 def STORE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.capture.effects.store_global(tx.module, _name(instruction), tx.pop())
+    tx.effects.store_global(tx.module, _name(instruction), tx.pop())
 
 
 @opcode()
@@ -258,7 +256,7 @@ def DELETE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
     _global(tx, _name(instruction))
     if tx.module is not None:
         raise Unsupported("unsupported mutation", "del of another module's global")
-    tx.capture.effects.store_global(None, _name(instruction), UNBOUND)
+    tx.effects.store_global(None, _name(instruction), UNBOUND)
 
 
 # --- attributes
@@ -311,10 +309,10 @@ def IMPORT_NAME(tx: Interpreter, instruction: Instruction) -> None:
         lacks = _lacking(name, wanted)
     if lacks:
         is_loaded, module = partial(_is_loaded, *lacks), ".".join(lacks)
-        source = tx.capture.guards.held(is_loaded, f"{module}.is_loaded")
+        source = tx.guards.held(is_loaded, f"{module}.is_loaded")
         tx.capture.awaited.append(("RETURNS", source, False))
         raise Unsupported("unsupported instruction", f"import of {module!r}, which is not loaded yet")
-    tx.push(tx.capture.outside.wrap(sys.modules[name if level or wanted else name.partition(".")[0]]))
+    tx.push(tx.outside.wrap(sys.modules[name if level or wanted else name.partition(".")[0]]))
 
 
 def _lacking(name: str, wanted: Sequence[str]) -> tuple[str, ...]:

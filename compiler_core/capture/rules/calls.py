@@ -18,7 +18,6 @@ import struct
 import sys
 import types
 import typing
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +33,8 @@ from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.rules.torch.functions import is_c_function_of_torch, is_tensor_function
 from compiler_core.capture.rules.torch.overrides import is_overridden, override
 from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
     Value,
     check_keywords,
     constants,
@@ -93,7 +94,7 @@ PURE_FUNCTIONS = frozenset(
 )
 
 
-def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def call_static(tx: Interpreter, obj: Any, args: Args, kwargs: Kwargs) -> Value:
     """Calls a class, C function or other callable known by identity, and returns the value of the result.
 
     Raises Unsupported if there is no rule for the call.
@@ -116,9 +117,9 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
             raise Unsupported("unsupported call", f"{name_of(obj)} with these arguments") from None
         return handler(tx, *args, **kwargs)
     if isinstance(obj, types.FunctionType):
-        return tx.capture.outside.wrap(obj).call(tx, args, kwargs)
+        return tx.outside.wrap(obj).call(tx, args, kwargs)
     if is_tensor_function(obj, any(map(has_tensor, [*args, *kwargs.values()]))):
-        return tx.capture.graph.call_function(tx, obj, args, kwargs)
+        return tx.graph.call_function(tx, obj, args, kwargs)
     if arrays.is_numpy_call(obj, [*args, *kwargs.values()]):
         raise Unsupported("NumPy", name_of(obj))
     if _is_pure(obj):
@@ -142,12 +143,12 @@ def call_static(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
     raise Unsupported(kind_of_skipped(name_of(obj)) if callable(obj) else "exception", name_of(obj))
 
 
-def _call_scripted(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _call_scripted(tx: Interpreter, obj: Any, args: Args, kwargs: Kwargs) -> Value:
     """Inlines the Python function that ``torch.jit.script`` was given, if the arguments have the types it expects."""
     original = getattr(obj, "_torchdynamo_inline", None)
     if not isinstance(original, types.FunctionType):
         raise Unsupported("unsupported call", f"{name_of(obj)} of TorchScript")
-    function = tx.capture.outside.wrap(original)
+    function = tx.outside.wrap(original)
     assert isinstance(function, FunctionValue)
     types_expected = typing.get_type_hints(original)
     for name, value in bind_arguments(function, list(args), kwargs).items():
@@ -156,7 +157,7 @@ def _call_scripted(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dic
     return function.call(tx, args, kwargs)
 
 
-def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _construct_generic(tx: Interpreter, alias: Any, args: Args, kwargs: Kwargs) -> Value:
     """``Box[int](...)``"""
     instance = StaticValue(alias.__origin__).call(tx, args, kwargs)
     if isinstance(instance, ObjectValue):
@@ -166,7 +167,7 @@ def _construct_generic(tx: Interpreter, alias: Any, args: Sequence[Value], kwarg
     return instance
 
 
-def _call_unbound(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _call_unbound(tx: Interpreter, obj: Any, args: Args, kwargs: Kwargs) -> Value:
     """``list.append(x, 1)``: calls the method of that class, even if the object's own class overrides it."""
     owner, *rest = args
     if isinstance(owner, ExceptionValue) and obj.__name__ in ("__init__", "__str__"):
@@ -207,15 +208,13 @@ _LAZILY_DISABLED = Optimizer.zero_grad.__code__
 """The code of the functions that ``torch._disable_dynamo`` makes."""
 
 
-def marked_call(
-    tx: Interpreter, fn: types.FunctionType, args: Sequence[Value], kwargs: dict[str, Value]
-) -> Value | None:
+def marked_call(tx: Interpreter, fn: types.FunctionType, args: Args, kwargs: Kwargs) -> Value | None:
     """Returns the result of calling a marked function; None for a function without a mark."""
     compiled_from = getattr(fn, "_cutaway_original", None)
     if compiled_from is None and is_stock_compiled(fn.__code__) and not getattr(fn, "_torchdynamo_disable", False):
         compiled_from = getattr(fn, "_torchdynamo_orig_callable", None)
     if compiled_from is not None:  # a compiled function, ours or stock's, is inlined in its caller
-        return tx.capture.outside.wrap(compiled_from).call(tx, args, kwargs)
+        return tx.outside.wrap(compiled_from).call(tx, args, kwargs)
     if getattr(fn, "_cutaway_graph_break", False):
         return _graph_break(tx, *args, **kwargs)
     if fn.__code__ is _LAZILY_DISABLED:
@@ -231,25 +230,25 @@ def marked_call(
     if getattr(fn, "_dynamo_marked_constant", False):
         return _constant_result(tx, fn, args, kwargs)
     if id(fn) in trace_rules._allowed_callable_ids:
-        return tx.capture.graph.call_function(tx, fn, args, kwargs)
+        return tx.graph.call_function(tx, fn, args, kwargs)
     return None
 
 
-def _called_in_step(tx: Interpreter, original: object, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+def _called_in_step(tx: Interpreter, original: object, args: Args, kwargs: Kwargs) -> Value | None:
     """Returns the result of a function of PyTorch's optimizers that is disabled, which stock has rules for, in a
     captured step of training; None elsewhere."""
-    if not tx.capture.graph.captures_backward or not isinstance(original, types.FunctionType):
+    if not tx.graph.captures_backward or not isinstance(original, types.FunctionType):
         return None
-    return tx.capture.outside.wrap(original).call(tx, args, kwargs) if is_optimizer(original.__code__) else None
+    return tx.outside.wrap(original).call(tx, args, kwargs) if is_optimizer(original.__code__) else None
 
 
-def _constant_result(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _constant_result(tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """``torch.compiler.assume_constant_result``: calls the function now, once in each compile."""
     raw, raw_kwargs = constants(tx, args, kwargs)
     result = fn(*raw, **raw_kwargs)
     if not is_atom(result):
         raise Unsupported("unsupported call", f"{fn.__qualname__} gives a {type(result).__name__} as constant result")
-    return tx.capture.outside.wrap(result)
+    return tx.outside.wrap(result)
 
 
 def _graph_break(tx: Interpreter, /, msg: Value | None = None) -> Value:
@@ -288,7 +287,7 @@ _CAPTURED = (
 """Modules of PyTorch whose classes are ordinary Python code over tensors, and classes, by their names."""
 
 
-def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def construct(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
     """``cls(...)``"""
     if issubclass(cls, enum.Enum) and len(args) == 1:
         return fold(tx, cls, args, kwargs)
@@ -313,7 +312,7 @@ def construct(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[st
     called = lookup_in_mro(type(cls), "__call__")
     if isinstance(called, types.FunctionType):  # of a metaclass
         guard_class_attribute(tx, type(cls), "__call__", called)
-        return tx.capture.outside.wrap(called).call(tx, [StaticValue(cls), *args], kwargs)
+        return tx.outside.wrap(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
 
 
@@ -336,10 +335,10 @@ def _kind_of_skipped(cls: type) -> BreakReason:
 @handles(lazy_property_and_property)
 def _lazy_property_of_a_class(tx: Interpreter, wrapped: Value) -> Value:
     """``Normal.probs`` of the class itself, whose type a distribution's ``__init__`` tests."""
-    return tx.capture.outside.wrap(lazy_property_and_property(wrapped.constant(tx)))
+    return tx.outside.wrap(lazy_property_and_property(wrapped.constant(tx)))
 
 
-def instantiate(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def instantiate(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
     """``type.__call__(cls, ...)``"""
     instance = _new(tx, cls, args, kwargs)
     if issubclass(instance.python_type(), cls):
@@ -352,11 +351,11 @@ def _call(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Valu
     return instantiate(tx, cls.constant(tx), args, kwargs)
 
 
-def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _new(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
     found = lookup_in_mro(cls, "__new__")
     guard_class_attribute(tx, cls, "__new__", found)
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
+        return tx.outside.wrap(found.__func__).call(tx, [StaticValue(cls), *args], kwargs)
     if found is object.__new__ and lookup_in_mro(cls, "__init__") is not object.__init__:
         return _new_object(tx, StaticValue(cls))  # __init__ checks the arguments
     if found is object.__new__ and (args or kwargs):
@@ -364,12 +363,12 @@ def _new(tx: Interpreter, cls: type, args: Sequence[Value], kwargs: dict[str, Va
     return StaticValue(found).call(tx, [StaticValue(cls), *args], kwargs)
 
 
-def _init(tx: Interpreter, cls: type, instance: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+def _init(tx: Interpreter, cls: type, instance: Value, args: Args, kwargs: Kwargs) -> None:
     init = lookup_in_mro(cls, "__init__")
     if init in (object.__init__, torch.Tensor.__init__):
         return  # __new__ has checked the arguments
     guard_class_attribute(tx, cls, "__init__", init)
-    result = tx.capture.outside.wrap(init).call(tx, [instance, *args], kwargs)
+    result = tx.outside.wrap(init).call(tx, [instance, *args], kwargs)
     if not tx.is_none(result):
         raise Unsupported("exception", "__init__() should return None")
 

@@ -107,8 +107,7 @@ class ArrayValue(Value):
         return self.cls is not ARRAY
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
 
     def tensor(self, tx: Interpreter) -> TensorValue:
         """Returns the tensor whose memory is the array's; the program does not see it."""

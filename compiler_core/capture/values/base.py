@@ -137,7 +137,7 @@ class Value:
     def del_attr(self, tx: Interpreter, name: str) -> None:
         raise Unsupported("unsupported mutation", f"del {self}.{name}")
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         """``self(*args, **kwargs)``."""
         forwarded = self.forwarded_call(tx, args, kwargs)
         if forwarded is None:
@@ -145,9 +145,7 @@ class Value:
         function, inner_args, inner_kwargs = forwarded
         return function.call(tx, inner_args, inner_kwargs)
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call | None:
         """Returns (function, args, kwargs) if a call of this value is only a call of `function`, else None.
 
         A graph break inside a forwarded call can be resumed inside it.
@@ -226,6 +224,12 @@ class Value:
         return f"{type(self).__name__.removesuffix('Value').lower()}"
 
 
+Args = Sequence[Value]
+Kwargs = dict[str, Value]
+Call = tuple[Value, list[Value], Kwargs]
+"""A function with the arguments with which it is called."""
+
+
 class OutsideValue(Value):
     """An object from outside that is guarded by its type; it can be passed on, and what else a subclass says."""
 
@@ -237,8 +241,7 @@ class OutsideValue(Value):
         return type(self.real)
 
     def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
 
 
 class NewException(Value):
@@ -310,7 +313,7 @@ class NamedMethodValue(Value):
             return self.owner
         return super().get_attr(tx, name)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         found: Value = self.owner.call_method(tx, self.name, list(args), kwargs)
         return found
 
@@ -383,24 +386,22 @@ def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> 
     Constants are guarded on their value instead.
     """
     if is_library(module_of(cls)):
-        tx.capture.guards.add_class_names(cls, name)
+        tx.guards.add_class_names(cls, name)
     elif isinstance(found, _CODE_OF_CLASSES):
-        held = tx.capture.guards.held(cls, cls.__qualname__)
+        held = tx.guards.held(cls, cls.__qualname__)
         if isinstance(found, classmethod):
             if not isinstance(found.__func__, types.FunctionType):
                 raise Unsupported(
                     "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
                 )
-            tx.capture.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
+            tx.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
         elif type(found) is property and isinstance(held.box, WeakBox):
             # there are no weak references to properties, and the property's functions may refer to the class
-            tx.capture.guards.add("TYPE_MATCH", AttrSource(held, name), found)
+            tx.guards.add("TYPE_MATCH", AttrSource(held, name), found)
             for accessor in ("fget", "fset", "fdel"):
-                tx.capture.guards.add(
-                    "ID_MATCH", AttrSource(AttrSource(held, name), accessor), getattr(found, accessor)
-                )
+                tx.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), accessor), getattr(found, accessor))
         else:
-            tx.capture.guards.add("ID_MATCH", AttrSource(held, name), getattr(cls, name))
+            tx.guards.add("ID_MATCH", AttrSource(held, name), getattr(cls, name))
 
 
 _GENERIC_SETATTR = (object.__setattr__, BaseException.__setattr__, threading.local.__setattr__)

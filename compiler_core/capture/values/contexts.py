@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
     NamedMethodValue,
     ObservedException,
     OutsideValue,
@@ -77,10 +79,10 @@ class ContextManagerValue(Value):
             return ConstantValue(self.attributes[name])
         found = inspect.getattr_static(self.cls, name, None)
         if isinstance(found, types.FunctionType) and name in ("clone", "_recreate_cm"):
-            return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), self)
+            return MethodValue(FunctionValue.from_outside(tx.outside, found, None), self)
         return super().get_attr(tx, name)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         """Decorates a function."""
         (function,) = args
         if isinstance(function, (FunctionValue, MethodValue)) and not _is_generator(function):
@@ -115,21 +117,19 @@ class GradModeValue(ContextManagerValue):
 
     def enter(self, tx: Interpreter) -> Value:
         if self.cls is not torch.set_grad_enabled:
-            self.attributes["prev"] = tx.capture.graph.grad_enabled
-        tx.capture.graph.change_state(grad_mode_change(self.mode))
+            self.attributes["prev"] = tx.graph.grad_enabled
+        tx.graph.change_state(grad_mode_change(self.mode))
         return NONE
 
     def leave(self, tx: Interpreter) -> None:
-        tx.capture.graph.change_state(grad_mode_change(self.attributes["prev"]))
+        tx.graph.change_state(grad_mode_change(self.attributes["prev"]))
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         return ConstantValue(self.mode) if name == "mode" else super().get_attr(tx, name)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         if self.cls is torch.set_grad_enabled:
-            tx.capture.graph.change_state(
-                grad_mode_change(self.attributes["prev"])
-            )  # undo the effect of constructing it
+            tx.graph.change_state(grad_mode_change(self.attributes["prev"]))  # undo the effect of constructing it
         return super().call(tx, args, kwargs)
 
 
@@ -145,7 +145,7 @@ class AutocastValue(ContextManagerValue):
         device, dtype, enabled, cache = self._settings()
         _, *before = autocast_state(device)
         self.attributes |= dict(zip(("prev", "prev_fastdtype", "prev_cache_enabled"), before, strict=True))
-        tx.capture.graph.change_state(
+        tx.graph.change_state(
             StateChange(enter_autocast, (device, enabled, dtype, cache), leave_autocast, (device, *before))
         )
         return self
@@ -153,9 +153,7 @@ class AutocastValue(ContextManagerValue):
     def leave(self, tx: Interpreter) -> None:
         device, dtype, enabled, cache = self._settings()
         before = (device, *(self.attributes[n] for n in ("prev", "prev_fastdtype", "prev_cache_enabled")))
-        tx.capture.graph.change_state(
-            StateChange(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache))
-        )
+        tx.graph.change_state(StateChange(leave_autocast, before, enter_autocast, (device, enabled, dtype, cache)))
 
 
 class InferenceModeValue(ContextManagerValue):
@@ -177,10 +175,10 @@ class InferenceModeValue(ContextManagerValue):
 
     def enter(self, tx: Interpreter) -> Value:
         mode = self.attributes["mode"]
-        if mode != tx.capture.graph.is_inference_mode(tx.capture.guards):
+        if mode != tx.graph.is_inference_mode(tx.guards):
             raise Unsupported("inference mode", f"torch.inference_mode({mode}) is entered")
         self._grad_mode = GradModeValue(torch.set_grad_enabled, {"mode": not mode})
-        self._grad_mode.attributes["prev"] = tx.capture.graph.grad_enabled
+        self._grad_mode.attributes["prev"] = tx.graph.grad_enabled
         return self._grad_mode.enter(tx)
 
     def leave(self, tx: Interpreter) -> None:
@@ -201,12 +199,12 @@ class AttentionKernelsValue(ContextManagerValue):
     def enter(self, tx: Interpreter) -> Value:
         self.attributes["before"] = before = attention_kernel_names()
         if not changes_attention_kernels(tx):
-            tx.capture.guards.add("RETURNS", tx.capture.guards.held(attention_kernel_names, "the kernels"), before)
-        tx.capture.graph.change_state(self._change("before", "names"))
+            tx.guards.add("RETURNS", tx.guards.held(attention_kernel_names, "the kernels"), before)
+        tx.graph.change_state(self._change("before", "names"))
         return DictValue({})
 
     def leave(self, tx: Interpreter) -> None:
-        tx.capture.graph.change_state(self._change("names", "before"))
+        tx.graph.change_state(self._change("names", "before"))
 
     def _change(self, old: str, new: str) -> StateChange:
         change = set_attention_kernels
@@ -215,7 +213,7 @@ class AttentionKernelsValue(ContextManagerValue):
 
 def changes_attention_kernels(tx: Interpreter) -> bool:
     """Whether the frame has already changed which kernels ``scaled_dot_product_attention`` may use."""
-    return any(node.target is set_attention_kernels for node in tx.capture.graph.fx_graph.nodes)
+    return any(node.target is set_attention_kernels for node in tx.graph.fx_graph.nodes)
 
 
 class RecordFunctionValue(ContextManagerValue):
@@ -264,7 +262,7 @@ class ExitValue(Value):
         outside.guards.add("ID_MATCH", AttrSource(source, "__func__"), method.__func__)
         return cls(context, source)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         self.context.leave(tx)
         return NONE
 
@@ -288,10 +286,10 @@ class DecoratedValue(Value):
     def __repr__(self) -> str:
         return repr(self.function)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         context = type(self.context)(self.context.cls, dict(self.context.attributes))
         if self.context.cls is torch.set_grad_enabled:
-            context.attributes["prev"] = tx.capture.graph.grad_enabled
+            context.attributes["prev"] = tx.graph.grad_enabled
         context.enter(tx)
         try:
             result = self.function.call(tx, args, kwargs)
@@ -351,7 +349,7 @@ class ContextVarValue(Value):
         return self.source.text
 
     def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guards.add("ID_MATCH", self.source, self.real)
+        tx.guards.add("ID_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.install_guards(tx)
@@ -359,26 +357,26 @@ class ContextVarValue(Value):
             return ConstantValue(self.real.name)
         return NamedMethodValue(self, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "get" and len(args) <= 1 and not kwargs:
             return self._get(tx, *args)
         if name == "set" and len(args) == 1 and not kwargs:
-            token = TokenValue(self, args[0], tx.capture.effects.last_token())
-            tx.capture.effects.tokens.append(token)
+            token = TokenValue(self, args[0], tx.effects.last_token())
+            tx.effects.tokens.append(token)
             return token
         if name == "reset" and len(args) == 1 and not kwargs:
             return self._reset(tx, args[0])
         raise Unsupported("unsupported call", f"ContextVar.{name}()")
 
     def _get(self, tx: Interpreter, default: Value | None = None) -> Value:
-        tokens: list[TokenValue] = tx.capture.effects.tokens
+        tokens: list[TokenValue] = tx.effects.tokens
         for token in reversed(tokens):
             if token.var is self:
                 return token.value
         current, source = self.real.get(UNSET), context_var(self.source)
         if current is not UNSET:
-            return tx.capture.outside.wrap(current, source)
-        tx.capture.guards.add("ID_MATCH", source, UNSET)
+            return tx.outside.wrap(current, source)
+        tx.guards.add("ID_MATCH", source, UNSET)
         return default or self._default(tx)
 
     def _default(self, tx: Interpreter) -> Value:
@@ -386,10 +384,10 @@ class ContextVarValue(Value):
             found = self.real.get()
         except LookupError:
             raise observed_exception(LookupError, self) from None
-        return tx.capture.outside.wrap(found)
+        return tx.outside.wrap(found)
 
     def _reset(self, tx: Interpreter, token: Value) -> Value:
-        tokens: list[TokenValue] = tx.capture.effects.tokens
+        tokens: list[TokenValue] = tx.effects.tokens
         if not tokens or token is not tokens[-1] or tokens[-1].var is not self:
             raise Unsupported("unsupported call", "ContextVar.reset() of another token than the last")
         tokens.pop()
@@ -426,7 +424,7 @@ class NewWeakRefValue(Value):
     def __init__(self, referent: Value) -> None:
         self.referent = referent
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         if args or kwargs:
             raise Unsupported("exception", "a weak reference takes no arguments")
         return self.referent
@@ -446,10 +444,10 @@ class WeakRefValue(OutsideValue):
     def __repr__(self) -> str:
         return self.source.text if self.source else "a weak reference"
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         """Returns the referent."""
         self.install_guards(tx)
         if args or kwargs:
             raise Unsupported("exception", "a weak reference takes no arguments")
         assert self.source is not None
-        return tx.capture.outside.wrap(self.real(), WeakRefCallSource(self.source))
+        return tx.outside.wrap(self.real(), WeakRefCallSource(self.source))

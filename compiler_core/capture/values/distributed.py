@@ -6,12 +6,12 @@ and size, and on a rank only where the program asks for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import NamedMethodValue, Value
+from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import ComputedSource, Source
@@ -84,10 +84,10 @@ class GroupValue(Value):
     @classmethod
     def default(cls, tx: Interpreter) -> Value:
         """Returns the default group, or None if there is none."""
-        namespace = tx.capture.guards.held(torch.distributed.group, "torch.distributed.group")
+        namespace = tx.guards.held(torch.distributed.group, "torch.distributed.group")
         place = ComputedSource("default_group", default_group, (namespace,))
         found = default_group()
-        tx.capture.guards.add("TYPE_MATCH", place, found)
+        tx.guards.add("TYPE_MATCH", place, found)
         return NONE if found is None else cls(found, place)
 
     @classmethod
@@ -96,8 +96,8 @@ class GroupValue(Value):
         if source is None or real is None or mesh_group(real, dim) is None:
             raise Unsupported("collective", f"the group of {mesh}")
         place = ComputedSource("mesh_group", mesh_group, (source, dim))
-        tx.capture.guards.add("TYPE_MATCH", source, real)
-        tx.capture.guards.add("TYPE_MATCH", place, mesh_group(real, dim))
+        tx.guards.add("TYPE_MATCH", source, real)
+        tx.guards.add("TYPE_MATCH", place, mesh_group(real, dim))
         return cls(mesh_group(real, dim), place)
 
     def __repr__(self) -> str:
@@ -108,14 +108,14 @@ class GroupValue(Value):
         return found
 
     def install_guards(self, tx: Interpreter) -> None:
-        tx.capture.guards.add("TYPE_MATCH", self.place, self.real)
+        tx.guards.add("TYPE_MATCH", self.place, self.real)
 
     def ask(self, tx: Interpreter, query: Callable[..., Any], *args: Any) -> Any:
         """Returns what a query says of the group, with a guard."""
         self.install_guards(tx)
         result = query(self.real, *args)
         place = ComputedSource(query.__name__, query, (self.place, *args))
-        tx.capture.guards.add("EQUALS_MATCH", place, result)
+        tx.guards.add("EQUALS_MATCH", place, result)
         return result
 
     def name(self, tx: Interpreter) -> str:
@@ -132,7 +132,7 @@ class GroupValue(Value):
             return NamedMethodValue(self, name)
         raise Unsupported("unsupported attribute", f"ProcessGroup.{name}")
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if args or kwargs:
             raise Unsupported("unsupported call", f"ProcessGroup.{name}() with arguments")
         return ConstantValue(self.ask(tx, group_size if name == "size" else rank_in_group))
@@ -162,7 +162,7 @@ class WorkValue(Value):
             return NamedMethodValue(self, name)
         raise Unsupported("collective", f"Work.{name}")
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if args or kwargs:
             raise Unsupported("collective", "Work.wait() with a time limit")
         if tx.capture.pending_works.pop(self, None) is not None:

@@ -52,7 +52,7 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
 
     Raises Unsupported for a tensor of which this is not known to be one number.
     """
-    graph, fake = tx.capture.graph, tensor.fake(tx)
+    graph, fake = tx.graph, tensor.fake(tx)
     is_one = all(is_symbolic(size) or size == 1 for size in fake.shape) and fake.layout is torch.strided
     is_plain = type(tensor) is TensorValue and not fake.dtype.is_complex and fake.device.type != "meta"
     if not is_one or not is_plain or levels.depth() or graph.is_trial or graph.region is not None:
@@ -68,7 +68,7 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
 
 def _part(tx: Interpreter, method: str, tensor: TensorValue, *args: int) -> Any:
     """Adds a call of a method that gives a part of a tensor, or a copy, of which Python reads numbers."""
-    found = tx.capture.graph.call_method(tx, method, [tensor, *map(ConstantValue, args)], {})
+    found = tx.graph.call_method(tx, method, [tensor, *map(ConstantValue, args)], {})
     assert isinstance(found, TensorValue)
     if found is not tensor:
         found.node(tx).meta["read"] = True
@@ -111,7 +111,7 @@ def index_of_numbers(tx: Interpreter, key: Value) -> Value:
             raise Unsupported("tensor value read", "an index by a mask without dimensions: its value decides a size")
     if isinstance(key, TensorValue) and _is_index(key.fake(tx)) and not levels.depth():
         key = item_of(tx, key)
-    return tx.capture.graph.number_of(tx, key) if isinstance(key, ReadValue) else key
+    return tx.graph.number_of(tx, key) if isinstance(key, ReadValue) else key
 
 
 def _is_index(fake: torch.Tensor) -> bool:
@@ -161,7 +161,7 @@ def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue)
     source, fake = number.args[0], tensor.fake(tx)
     is_read = number.function in (item, float, int) and isinstance(source, TensorValue)
     if not is_read or type(tensor) is not TensorValue or op not in _WITH_TENSORS:
-        return tx.capture.graph.number_of(tx, number)
+        return tx.graph.number_of(tx, number)
     assert isinstance(source, TensorValue)
     read_from = source.fake(tx)
     is_exact = read_from.device == fake.device and read_from.dtype in _READ_EXACTLY.get(fake.dtype, ())
@@ -169,9 +169,9 @@ def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue)
     if op is operator.truediv:
         is_exact &= fake.dtype.is_floating_point and fake.device.type == "cpu"
     if not is_exact or (not fake.dtype.is_floating_point and number.cls is not int):
-        return tx.capture.graph.number_of(tx, number)
-    flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
-    return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
+        return tx.graph.number_of(tx, number)
+    flat = tx.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
+    return tx.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
 
 
 def as_tensor(tx: Interpreter, number: ReadValue) -> Value | None:
@@ -183,21 +183,21 @@ def as_tensor(tx: Interpreter, number: ReadValue) -> Value | None:
     if number.function in (item, float, int) and isinstance(source, TensorValue):
         if number.cls is not _class_of(source.fake(tx).dtype):
             return None
-        flat = tx.capture.graph.call_method(tx, "squeeze", [source], {}) if source.fake(tx).dim() else source
+        flat = tx.graph.call_method(tx, "squeeze", [source], {}) if source.fake(tx).dim() else source
         wide = torch.float64 if number.cls is float else source.fake(tx).dtype
-        return tx.capture.graph.call_method(tx, "to", [flat, ConstantValue(wide)], {})
+        return tx.graph.call_method(tx, "to", [flat, ConstantValue(wide)], {})
     if number.cls is not float or number.function not in NEVER_RAISE | {operator.truediv}:
         return None
     operands = [as_tensor(tx, each) if isinstance(each, ReadValue) else each for each in number.args]
     is_known = all(isinstance(each, TensorValue) or (each and each.python_type() is float) for each in operands)
     if not is_known or any(isinstance(each, TensorValue) and each.fake(tx).dtype != torch.float64 for each in operands):
         return None
-    return tx.capture.graph.call_function(tx, number.function, [each for each in operands if each], {})
+    return tx.graph.call_function(tx, number.function, [each for each in operands if each], {})
 
 
 def check(tx: Interpreter, condition: ReadValue) -> None:
     """``torch._check(condition)``, which is checked when the graph runs, and taken for granted."""
-    graph = tx.capture.graph
+    graph = tx.graph
     if condition.function not in COMPARISONS:
         raise Unsupported("data-dependent branch")
     sides = [graph.number_of(tx, each) if isinstance(each, ReadValue) else each for each in condition.args]
@@ -225,7 +225,7 @@ _MOST_STEPS = 8
 def truth_of_flag(tx: Interpreter, value: Value) -> bool | None:
     """Returns ``bool(value)``, with a guard, where it follows from a flag; None where it does not."""
     found = _steps(tx, value)
-    if found is None or levels.depth() or tx.capture.graph.is_trial or len(found[1]) > _MOST_STEPS:
+    if found is None or levels.depth() or tx.graph.is_trial or len(found[1]) > _MOST_STEPS:
         return None
     tensor, steps = found
     if not _is_flag(tx, tensor) or storage_id(tensor.fake(tx)) in _written_before(tx, value):
@@ -236,7 +236,7 @@ def truth_of_flag(tx: Interpreter, value: Value) -> bool | None:
         truth = condition.holds(tensor.real)
     except (ArithmeticError, RuntimeError):  # the program's, such as a remainder of a division by 0
         return None
-    tx.capture.guards.add("CONDITION_OF_FLAG", tensor.source, (condition, truth))
+    tx.guards.add("CONDITION_OF_FLAG", tensor.source, (condition, truth))
     return truth
 
 
@@ -248,14 +248,14 @@ def _is_flag(tx: Interpreter, tensor: TensorValue) -> bool:
     place = source.base if isinstance(source, GetItemSource) else source  # of a table that the frame has changed
     is_buffer = isinstance(place, AttrSource) and "_buffers" in (place.table, place.name)
     is_number = real.numel() == 1 and real.device.type == "cpu" and real.layout is torch.strided
-    inputs = tx.capture.graph.tensors_of(storage_id(fake))
+    inputs = tx.graph.tensors_of(storage_id(fake))
     return is_buffer and is_number and inputs in ([], [tensor])
 
 
 def _written_before(tx: Interpreter, value: Value) -> Collection[int]:
     """Returns the memory that was written before the tensor was read of which `value` is made."""
     if not isinstance(value, ReadValue):
-        return tx.capture.graph.written_memory()
+        return tx.graph.written_memory()
     inner = [each for each in value.args if isinstance(each, ReadValue)]
     return _written_before(tx, inner[0]) if inner else value.written
 
@@ -282,7 +282,7 @@ def _argument(value: Value) -> Any:
 
 def _steps_of_node(tx: Interpreter, node: fx.Node) -> tuple[TensorValue, list[Step]] | None:
     if node.op == "placeholder":
-        found = [each for each in tx.capture.graph.inputs if isinstance(each, TensorValue) and each._node is node]
+        found = [each for each in tx.graph.inputs if isinstance(each, TensorValue) and each._node is node]
         return (found[0], []) if found else None
     is_known = node.target in (_METHODS if node.op == "call_method" else _OPERATORS)
     if not is_known or node.kwargs or len(node.all_input_nodes) != 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,8 @@ import torch.fx as fx
 
 from compiler_core.capture.values.base import (
     ABSENT,
+    Args,
+    Kwargs,
     NamedMethodValue,
     Value,
     constants,
@@ -102,8 +103,8 @@ class TensorValue(Value):
     def install_guards(self, tx: Interpreter) -> None:
         if self._fake is None:
             assert self.source is not None and self.real is not None
-            self._fake = tx.capture.graph.fake(self.real, self.source)
-            tx.capture.guards.add("TENSOR_MATCH", self.source, (self.real, self._fake))
+            self._fake = tx.graph.fake(self.real, self.source)
+            tx.guards.add("TENSOR_MATCH", self.source, (self.real, self._fake))
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
         memory = self._new_memory(tx)
@@ -123,7 +124,7 @@ class TensorValue(Value):
         if (memory := self._new_memory(tx)) is not None:
             return memory.node(tx)
         if self._node is None:
-            self._node = tx.capture.graph.placeholder(self, self.fake(tx))
+            self._node = tx.graph.placeholder(self, self.fake(tx))
         return self._node
 
     def _new_memory(self, tx: Interpreter) -> TensorValue | None:
@@ -133,13 +134,13 @@ class TensorValue(Value):
         """
         if "data" not in self.stored:
             return None
-        if tx.capture.graph.grad_enabled and self._fake_at_start(tx).requires_grad:
+        if tx.graph.grad_enabled and self._fake_at_start(tx).requires_grad:
             raise Unsupported("unsupported mutation", "a tensor that requires gradients is used whose .data was set")
         if self._memory is None:
             memory = self.stored["data"].get_attr(tx, "data")
             assert isinstance(memory, TensorValue)
             self._memory = memory
-            tx.capture.graph.replaced.append(memory.fake(tx))
+            tx.graph.replaced.append(memory.fake(tx))
         return self._memory
 
     @property
@@ -177,7 +178,7 @@ class TensorValue(Value):
             return result
         if self.source is not None:
             self.install_guards(tx)  # what it finds depends on the class
-        tx.capture.guards.add_class_names(self.python_type(), name)
+        tx.guards.add_class_names(self.python_type(), name)
         if (replaced := replaced_method(self.python_type(), name)) is not None:
             return self._read_replaced(tx, name, replaced)
         if name == "nbytes":
@@ -187,11 +188,11 @@ class TensorValue(Value):
         if name in METADATA_ATTRIBUTES:
             return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
-            return tx.capture.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
+            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
         if name in ("is_leaf", "grad", "grad_fn", "retains_grad", "name"):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
-            return tx.capture.outside.wrap(self.python_type())
+            return tx.outside.wrap(self.python_type())
         if not hasattr(torch.Tensor, name):
             return self._attribute_of_subclass(tx, name) or self._instance_attribute(tx, name)
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
@@ -207,24 +208,24 @@ class TensorValue(Value):
     def check_methods(self, tx: Interpreter, *names: str) -> None:
         """Checks, with guards, that the program has not replaced these methods, which an operator is about to call."""
         cls = self.python_type()
-        tx.capture.guards.add_class_names(cls, *names)
+        tx.guards.add_class_names(cls, *names)
         if any(replaced_method(cls, name) is not None for name in names):
             raise Unsupported("unsupported operation", f"Tensor.{' or '.join(names)}, which the program has replaced")
 
     def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
         is_leaf = self._fake_at_start(tx).is_leaf
         if self.source is not None and self.real is not None:
-            tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
+            tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
         if name == "is_leaf" or (name == "retains_grad" and is_leaf):
             return ConstantValue(name == "is_leaf" and is_leaf)
         if not is_leaf:  # reading it warns or gives an object of autograd's
             kind: BreakReason = "gradient hook" if name == "grad" else "unsupported attribute"
             raise Unsupported(kind, f"Tensor.{name} of a tensor that is not a leaf")
-        if name == "grad" and any(self._fake is leaf for leaf in tx.capture.graph.new_leaves):
+        if name == "grad" and any(self._fake is leaf for leaf in tx.graph.new_leaves):
             raise Unsupported("requires_grad", "of a tensor whose .grad is read")
         if name in ("grad_fn", "name") or self.source is None or self.real is None:
             return NONE
-        return tx.capture.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
+        return tx.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
 
     def _instance_attribute(self, tx: Interpreter, name: str) -> Value | None:
         """Returns an attribute that the program has set on the tensor before the frame, or None."""
@@ -233,8 +234,8 @@ class TensorValue(Value):
         attributes = getattr(self.real, "__dict__", {})
         self.install_guards(tx)
         if name in attributes:
-            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name))
-        tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
+            return tx.outside.wrap(attributes[name], AttrSource(self.source, name))
+        tx.guards.add("NO_ATTRIBUTE", self.source, name)
         return None
 
     def _attribute_of_subclass(self, tx: Interpreter, name: str) -> Value | None:
@@ -251,14 +252,14 @@ class TensorValue(Value):
         """Guards that this tensor itself has no such attribute, which would come before that of its class."""
         if self.source is not None and hasattr(self.real, "__dict__"):
             self.install_guards(tx)
-            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
+            tx.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
 
     def _read_from_class(self, tx: Interpreter, name: str, found: Any) -> Value:
         cls = self.python_type()
         guard_class_attribute(tx, cls, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, cls)
-        return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
+        return tx.outside.wrap_attribute(found, AttrSource(tx.guards.held(cls, cls.__qualname__), name))
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         if name == "requires_grad":
@@ -278,9 +279,9 @@ class TensorValue(Value):
         elif hasattr(torch.Tensor, name):
             raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
         self.install_guards(tx)
-        tx.capture.effects.note_attribute(self, name)
-        if name == "grad" and name not in self.stored and tx.is_none(value) and tx.capture.graph.is_empty:
-            tx.capture.effects.dropped_gradients.append(self)
+        tx.effects.note_attribute(self, name)
+        if name == "grad" and name not in self.stored and tx.is_none(value) and tx.graph.is_empty:
+            tx.effects.dropped_gradients.append(self)
         self.stored[name] = value
 
     def _check_grad(self, tx: Interpreter, value: Value) -> None:
@@ -300,7 +301,7 @@ class TensorValue(Value):
             raise Unsupported("unsupported mutation", "Tensor.data = ... of a tensor made in the frame")
         kinds = [(t.dtype, t.device, t.layout) for t in (self._fake_at_start(tx), value.fake(tx))]
         plain = {type(t.real) for t in (self, value)} <= {type(None), torch.Tensor, torch.nn.Parameter}
-        if kinds[0] != kinds[1] or not plain or tx.capture.graph.inference_mode:
+        if kinds[0] != kinds[1] or not plain or tx.graph.inference_mode:
             raise Unsupported("unsupported mutation", "Tensor.data = ... of another kind")
         if self._node is not None and any(node.target is not getattr for node in self._node.users):
             # the graph's views of it stay in the old memory, of which autograd may save the tensor
@@ -309,7 +310,7 @@ class TensorValue(Value):
     def _require_grad(self, tx: Interpreter, value: Value) -> Value:
         """Accepts the present mode.  A change breaks the graph, but for a tensor made in the frame whose gradients are
         captured."""
-        fake, wanted, graph = self._fake_at_start(tx), bool(value.constant(tx)), tx.capture.graph
+        fake, wanted, graph = self._fake_at_start(tx), bool(value.constant(tx)), tx.graph
         if wanted == fake.requires_grad:
             return self
         if not wanted or self.source is not None or type(self) is not TensorValue or not fake.is_floating_point():
@@ -319,7 +320,7 @@ class TensorValue(Value):
 
     # --- calls
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if (result := self._overridden_call(tx, name, args, kwargs)) is not None:
             return result
         if name == "as_subclass":
@@ -342,13 +343,13 @@ class TensorValue(Value):
             return self._require_grad(tx, *(args or kwargs.values() or [ConstantValue(True)]))
         if (
             name == "is_inference"
-            and not tx.capture.graph.inference_mode
+            and not tx.graph.inference_mode
             and (self.real is None or not self.real.is_inference())
         ):
             self.install_guards(tx)
-            return ConstantValue(tx.capture.graph.is_inference_mode(tx.capture.guards))
+            return ConstantValue(tx.graph.is_inference_mode(tx.guards))
         if self._can_be_replaced(tx, name):
-            return self._become(tx.capture.graph.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
+            return self._become(tx.graph.call_method(tx, name.removesuffix("_"), [self, *args], kwargs), tx)
         if name in UNSUPPORTED_METHODS or (name in INPLACE_RESHAPES and self.source is not None):
             kind: BreakReason = "sparse tensor" if name == "to_sparse" else "unsupported call"
             raise Unsupported(kind, f"Tensor.{name}()")
@@ -358,7 +359,7 @@ class TensorValue(Value):
             name = "new_empty"  # `new` takes a Size for a shape, but a tuple for data
         if name == "type" and args and (of_type := tensor_type_name(getattr(args[0], "obj", None))) is not None:
             args = [ConstantValue(of_type), *args[1:]]
-        return tx.capture.graph.call_method(tx, name, [self, *args], kwargs)
+        return tx.graph.call_method(tx, name, [self, *args], kwargs)
 
     def _can_be_replaced(self, tx: Interpreter, name: str) -> bool:
         """Whether what a method does to the tensor in place is what its functional form returns.
@@ -373,7 +374,7 @@ class TensorValue(Value):
         fake = self.fake(tx)
         if name == "detach_":
             return not (fake._is_view() or self._is_saved(tx))
-        inputs = [v.fake(tx) for v in tx.capture.graph.inputs if isinstance(v, TensorValue)]
+        inputs = [v.fake(tx) for v in tx.graph.inputs if isinstance(v, TensorValue)]
         is_counted = storage_id(fake) in map(storage_id, inputs) or any(each.requires_grad for each in inputs)
         return fake._is_view() and not is_counted
 
@@ -398,12 +399,10 @@ class TensorValue(Value):
         """Makes this value stand for `result` from now on: it is still the same object for the program."""
         assert isinstance(result, TensorValue)
         self._fake, self._node = result.fake(tx), result.node(tx)
-        tx.capture.graph.set_value_of(self._fake, self)
+        tx.graph.set_value_of(self._fake, self)
         return self
 
-    def _overridden_call(
-        self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> Value | None:
+    def _overridden_call(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         """Returns what a class or a mode with ``__torch_function__`` makes of the call, or None if there is none."""
         call = lambda owner, *args, **kwargs: getattr(owner, name)(*args, **kwargs)  # noqa: E731
         return tx.override(call, [self, *args], kwargs)
@@ -412,7 +411,7 @@ class TensorValue(Value):
         """Pushes the tensor as an input of the graph."""
         emit.value(self)
 
-    def _query(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _query(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         raw, raw_kwargs = constants(tx, args, kwargs)
         if name == "storage_offset":
             self.guard_offset(tx)
@@ -425,18 +424,17 @@ class TensorValue(Value):
     def guard_offset(self, tx: Interpreter) -> None:
         """Guards the storage offset of this tensor or of the outside tensors it is a view of: TENSOR_MATCH does not."""
         memory = storage_id(self.fake(tx))
-        outside = [self] if self.source is not None else tx.capture.graph.tensors_of(memory)
+        outside = [self] if self.source is not None else tx.graph.tensors_of(memory)
         for tensor in outside:
-            assert tensor.source is not None
             offset = tensor.fake(tx).storage_offset()
-            tx.capture.guards.add("STORAGE_OFFSET", tensor.source, offset)
+            tx.guards.add("STORAGE_OFFSET", tensor.source, offset)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         self.check_methods(tx, "__getitem__")
         key = tx.index_of_numbers(tx.index_of_arrays(key))
         if isinstance(key, SymbolicNumber):  # indexing would specialise to the present number
-            return tx.capture.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
-        return tx.capture.graph.call_function(tx, operator.getitem, [self, key], {})
+            return tx.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
+        return tx.graph.call_function(tx, operator.getitem, [self, key], {})
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
@@ -445,7 +443,7 @@ class TensorValue(Value):
             value.guard_type(tx)
             if value.value.dtype.kind not in "iu" and not isinstance(value.value, (float, complex)):
                 raise Unsupported("unsupported operation", f"a {value.python_type().__name__} as an item of a tensor")
-        tx.capture.graph.call_function(tx, operator.setitem, [self, key, value], {})
+        tx.graph.call_function(tx, operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raise Unsupported("tensor value read", "... in tensor")
@@ -458,7 +456,7 @@ class TensorValue(Value):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         # iter(tensor) in eager calls unbind; doing the same gives the same views and gradients
-        return tx.capture.graph.call_method(tx, "unbind", [self], {}).unpack(tx) if self.length(tx) else []
+        return tx.graph.call_method(tx, "unbind", [self], {}).unpack(tx) if self.length(tx) else []
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.graph_output(self)

@@ -16,6 +16,8 @@ import torch.fx as fx
 
 from compiler_core.capture.values.base import (
     ABSENT,
+    Args,
+    Kwargs,
     NamedMethodValue,
     OutsideValue,
     Value,
@@ -91,7 +93,7 @@ class SubclassTensorValue(TensorValue):
         if name in ("__dict__", "__getattribute__") or lookup_in_mro(self.cls, "__getattr__") is not ABSENT:
             raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
         if name == "__class__":
-            return tx.capture.outside.wrap(self.cls)
+            return tx.outside.wrap(self.cls)
         found = self._of_program(name)
         if found is not ABSENT and is_data_descriptor(found):
             return self._read_class_attribute(tx, name, found)
@@ -105,7 +107,7 @@ class SubclassTensorValue(TensorValue):
 
     def attribute_of_tensor(self, tx: Interpreter, name: str) -> Value | None:
         """Returns the attribute that ``torch.Tensor`` has, whatever the class defines."""
-        tx.capture.guards.add_class_names(self.cls, name)
+        tx.guards.add_class_names(self.cls, name)
         result = tx.overridden_attribute(self, name)
         return super().find_attr(tx, name) if result is None else result
 
@@ -191,14 +193,13 @@ class WrapperTensorValue(SubclassTensorValue):
         return Unsupported("tensor subclass", f"{self} is a {self.cls.__name__}")
 
     def install_guards(self, tx: Interpreter) -> None:
-        assert self.source is not None
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
 
     def layout(self, tx: Interpreter) -> torch.Tensor:
         assert self.source is not None and self.real is not None
         if not self.is_of_program or not all(type(size) is int for size in self.real.shape):
             raise self.refusal()
-        tx.capture.guards.add("TENSOR_MATCH", self.source, (self.real, self.real))
+        tx.guards.add("TENSOR_MATCH", self.source, (self.real, self.real))
         return self.real
 
     def fake(self, tx: Interpreter) -> torch.Tensor:
@@ -214,7 +215,7 @@ class WrapperTensorValue(SubclassTensorValue):
             return NamedMethodValue(self, name)
         raise self.refusal()
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if not self.is_of_program:
             raise self.refusal()
         return super().call_method(tx, name, args, kwargs)
@@ -267,7 +268,7 @@ class SparseTensorValue(OutsideValue):
             return NamedMethodValue(self, name)
         raise self._refusal(f".{name}")
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> NoReturn:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> NoReturn:
         raise self._refusal(f".{name}()")
 
     def get_item(self, tx: Interpreter, key: Value) -> NoReturn:

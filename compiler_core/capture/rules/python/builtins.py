@@ -9,7 +9,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,8 @@ from compiler_core.capture.rules.table import handles, handles_each, handles_nam
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import (
     ABSENT,
+    Args,
+    Kwargs,
     ObservedException,
     Value,
     lookup_in_mro,
@@ -66,7 +68,7 @@ def _len(tx: Interpreter, obj: Value) -> Value:
 @handles(type)
 def _type(tx: Interpreter, obj: Value, /) -> Value:
     obj.guard_type(tx)
-    return tx.capture.outside.wrap(obj.python_type())
+    return tx.outside.wrap(obj.python_type())
 
 
 @handles(isinstance)
@@ -85,7 +87,7 @@ def _isinstance(tx: Interpreter, obj: Value, classes: Value) -> Value:
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         if obj.python_type() is wanted:
             return ConstantValue(True)
-        result = FunctionValue.from_outside(tx.capture.outside, check, None).call(tx, [classes, obj], {})
+        result = FunctionValue.from_outside(tx.outside, check, None).call(tx, [classes, obj], {})
         return ConstantValue(result.truth(tx))
     if isinstance(obj, SymbolicNumber):
         return ConstantValue(isinstance(obj.python_type()(), wanted))
@@ -141,13 +143,13 @@ def _id(tx: Interpreter, obj: Value) -> Value:
     is_one_object = isinstance(obj, (InstanceValue, ModuleValue)) or isinstance(real, torch.nn.Parameter)
     if not is_one_object or obj.source is None:  # another tensor differs at each call
         raise Unsupported("unsupported call", "id()")
-    tx.capture.guards.add("ID_MATCH", obj.source, real)
+    tx.guards.add("ID_MATCH", obj.source, real)
     return ConstantValue(id(real))
 
 
 @handles(type.__subclasses__)
 def _subclasses(tx: Interpreter, cls: Value) -> Value:
-    found = tx.capture.guards.ask(_subclasses_of(cls.constant(tx)), f"{cls}.__subclasses__")
+    found = tx.guards.ask(_subclasses_of(cls.constant(tx)), f"{cls}.__subclasses__")
     return ListValue([StaticValue(reference()) for reference in found])
 
 
@@ -195,7 +197,7 @@ def _exception(tx: Interpreter) -> Value:
         return handled
     if sys.exception() is not None:
         raise Unsupported("unsupported call", "sys.exc_info() while a caller handles an exception")
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(_no_exception, "no exception is handled"), True)
+    tx.guards.add("RETURNS", tx.guards.held(_no_exception, "no exception is handled"), True)
     return NONE
 
 
@@ -236,10 +238,10 @@ def _attribute_name(tx: Interpreter, name: Value) -> str:
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
     if isinstance(obj, StaticValue) and not isinstance(obj.obj, type) and not hasattr(obj.constant(tx), name):
         if isinstance(obj.obj, types.ModuleType) and is_library(obj.obj.__name__):
-            tx.capture.guards.add_library_name(vars(obj.obj), obj.obj.__name__, name)
+            tx.guards.add_library_name(vars(obj.obj), obj.obj.__name__, name)
         elif isinstance(obj.obj, types.ModuleType):
-            source = obj.source or tx.capture.guards.held(obj.obj, obj.obj.__name__)
-            tx.capture.guards.add("NO_ATTRIBUTE", source, name)
+            source = obj.source or tx.guards.held(obj.obj, obj.obj.__name__)
+            tx.guards.add("NO_ATTRIBUTE", source, name)
         return None
     try:
         return obj.get_attr(tx, name)
@@ -302,7 +304,7 @@ def _convert(convert: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) ->
     return fold(tx, convert, args, kwargs)
 
 
-def _convert_read(convert: Any, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def _convert_read(convert: Any, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """A conversion of a tensor, or of a number that is read from one, where it raises and warns of nothing."""
     value, *others = args
     if convert is round and isinstance(value, ReadValue) and len(args) == 2 and value.cls is float:
@@ -446,7 +448,7 @@ def _super(tx: Interpreter, *args: Value) -> Value:
 @handles(functools.partial)
 def _partial(tx: Interpreter, function: Value, /, *args: Value, **kwargs: Value) -> Value:
     if isinstance(function, PartialValue) and not function.stored:  # Python joins them, unless it has attributes
-        outside = next((obj for obj, value in tx.capture.outside.values_by_id.values() if value is function), None)
+        outside = next((obj for obj, value in tx.outside.values_by_id.values() if value is function), None)
         if outside is None or outside.__reduce__()[2][3] is None:
             return PartialValue(function.function, [*function.args, *args], {**function.kwargs, **kwargs})
     return PartialValue(function, args, kwargs)

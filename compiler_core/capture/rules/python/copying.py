@@ -111,8 +111,7 @@ def _is_atomic(obj: Value) -> bool:
 
 def _guard_type(tx: Interpreter, obj: Value) -> None:
     if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicNumber):  # whatever its value
-        if obj.source is not None:
-            tx.capture.guards.add("TYPE_MATCH", obj.source, obj.value)
+        tx.guards.add("TYPE_MATCH", obj.source, obj.value)
     else:
         obj.install_guards(tx)
 
@@ -120,7 +119,7 @@ def _guard_type(tx: Interpreter, obj: Value) -> None:
 def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
     duplicate = memo.copies[obj] = DictValue({})
     for key, value in obj.mapping(tx).items():
-        if not _is_atomic(tx.capture.outside.key_value(key)):
+        if not _is_atomic(tx.outside.key_value(key)):
             raise Unsupported("unsupported call", "copy.deepcopy of a dict with keys that are objects")
         duplicate.mapping(tx)[key] = deep_copy(tx, value, memo)
     return duplicate
@@ -133,7 +132,7 @@ def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     others = any(isinstance(v, TensorValue) for v in memo.copies)
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or others:
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
-    return memo.copies.setdefault(obj, tx.capture.graph.call_method(tx, "clone", [obj], {}))
+    return memo.copies.setdefault(obj, tx.graph.call_method(tx, "clone", [obj], {}))
 
 
 def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:

@@ -8,7 +8,7 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary, equal, key_of
@@ -16,6 +16,8 @@ from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import (
     ABSENT,
+    Args,
+    Kwargs,
     ObservedException,
     Value,
     lookup_in_mro,
@@ -159,7 +161,7 @@ class ComparisonKeyValue(Value):
         self.compare = compare
         self.obj = obj
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         return ComparisonKeyValue(self.compare, args[0])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
-from compiler_core.capture.values.base import NamedMethodValue, Value, lookup_in_mro, observed_exception
+from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, Value, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
@@ -35,9 +35,7 @@ class GetterValue(Value):
 
     always_true = True
 
-    def __init__(
-        self, cls: Any, args: Sequence[Value], kwargs: dict[str, Value], source: Source | None = None, real: Any = None
-    ) -> None:
+    def __init__(self, cls: Any, args: Args, kwargs: Kwargs, source: Source | None = None, real: Any = None) -> None:
         self.cls = cls
         self.args = list(args)
         self.kwargs = kwargs
@@ -55,10 +53,9 @@ class GetterValue(Value):
         return cls(type(obj), [from_python(a) for a in args], named, source, obj)
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("ID_MATCH", self.source, self.real)
+        tx.guards.add("ID_MATCH", self.source, self.real)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         self.install_guards(tx)
         if len(args) != 1 or kwargs:
             raise observed_exception(TypeError, f"{self.cls.__name__} expected 1 argument, got {len(args)}")
@@ -156,8 +153,8 @@ def _fields(tx: Interpreter, obj: Value) -> Value:
     if not hasattr(cls, "__dataclass_fields__"):
         raise Unsupported("exception", "must be called with a dataclass type or instance")
     if not is_library(module_of(cls)):
-        table = AttrSource(tx.capture.guards.held(cls, cls.__qualname__), "__dataclass_fields__")
-        tx.capture.guards.add("ID_MATCH", table, cls.__dataclass_fields__)
+        table = AttrSource(tx.guards.held(cls, cls.__qualname__), "__dataclass_fields__")
+        tx.guards.add("ID_MATCH", table, cls.__dataclass_fields__)
     return TupleValue([StaticValue(f) for f in dataclasses.fields(cls)])
 
 
@@ -187,7 +184,7 @@ class ParameterValue(StaticValue):
             return self.obj.default
         if self.source is not None and name in ("default", "annotation"):
             self.install_guards(tx)
-            return tx.capture.outside.wrap(getattr(self.obj, name), AttrSource(self.source, name))
+            return tx.outside.wrap(getattr(self.obj, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
 
 
@@ -227,7 +224,7 @@ class BoundArgumentsValue(Value):
                 given[name] = value
         return inspect.BoundArguments(self.signature, given)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         """``apply_defaults()``"""
         bound = self._bound(tx)
         given = set(bound.arguments)
@@ -236,7 +233,7 @@ class BoundArgumentsValue(Value):
         for key, value in bound.arguments.items():
             is_outside = key not in given and not isinstance(value, Value) and value not in ((), {})
             parameter = self.signature.parameters[key]
-            found[key] = tx.capture.outside.wrap(value) if is_outside else _argument(parameter, value)
+            found[key] = tx.outside.wrap(value) if is_outside else _argument(parameter, value)
         self.arguments = DictValue(found)
         return NONE
 
@@ -262,8 +259,7 @@ class SignatureValue(Value):
         self.source = source
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("ID_MATCH", self.source, self.signature)
+        tx.guards.add("ID_MATCH", self.source, self.signature)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.install_guards(tx)
@@ -278,7 +274,7 @@ class SignatureValue(Value):
             return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         """``bind(...)`` and ``bind_partial(...)``"""
         self.install_guards(tx)
         try:
@@ -343,10 +339,10 @@ def _is_enabled(tx: Interpreter, logger: Value, level: int) -> bool | None:
     if type(real).isEnabledFor is not logging.Logger.isEnabledFor:
         return None
     logger.install_guards(tx)
-    tx.capture.guards.add("ID_MATCH", logger.source, real)
-    query = tx.capture.guards.held(_query(real, level), f"partial(getLogger({real.name!r}).isEnabledFor, {level})")
+    tx.guards.add("ID_MATCH", logger.source, real)
+    query = tx.guards.held(_query(real, level), f"partial(getLogger({real.name!r}).isEnabledFor, {level})")
     enabled: bool = real.isEnabledFor(level)
-    tx.capture.guards.add("RETURNS", query, enabled)
+    tx.guards.add("RETURNS", query, enabled)
     return enabled
 
 

@@ -138,7 +138,7 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         if isinstance(operand, TensorValue):
             operand.check_methods(tx, *BINARY[op])
     if not objects:
-        return tx.capture.graph.call_function(tx, op, [left, right], {})
+        return tx.graph.call_function(tx, op, [left, right], {})
     # a tensor returns NotImplemented for an object that is neither like a number nor like an array
     if any(hasattr(objects[0].cls, name) for name in _LIKE_ARRAYS):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
@@ -164,7 +164,7 @@ def _with_own_operators(op: Any, tx: Interpreter, left: Value, right: Value) -> 
     for operand, method, other in attempts:
         own = operand.special_method(tx, method) if isinstance(operand, (SubclassTensorValue, ObjectValue)) else None
         if own is None and isinstance(operand, TensorValue):
-            return tx.capture.graph.call_function(tx, op, [left, right], {})
+            return tx.graph.call_function(tx, op, [left, right], {})
         result = None if own is None else own.call(tx, [other], {})
         if result is not None and not (isinstance(result, ConstantValue) and result.value is NotImplemented):
             return result
@@ -175,15 +175,15 @@ def _with_overriding_object(op: Any, tx: Interpreter, left: Value, right: Value)
     """An operator on a tensor and an object with ``__torch_function__``."""
     if isinstance(left, ObjectValue) and (result := _attempt_object(tx, left, BINARY[op][0], right)) is not None:
         return result
-    return tx.capture.graph.call_function(tx, op, [left, right], {})
+    return tx.graph.call_function(tx, op, [left, right], {})
 
 
 _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
 
 
 def _guard_type(tx: Interpreter, value: Value) -> None:
-    if isinstance(value, ConstantValue) and value.source is not None:
-        tx.capture.guards.add("TYPE_MATCH", value.source, value.value)
+    if isinstance(value, ConstantValue):
+        tx.guards.add("TYPE_MATCH", value.source, value.value)
     else:
         value.install_guards(tx)
 
@@ -256,7 +256,7 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue):
         left.check_methods(tx, name)
         right = _with_reads_as_tensors(INPLACE[op], tx, left, right)[1]
-        return tx.capture.graph.call_function(tx, op, [left, right], {})
+        return tx.graph.call_function(tx, op, [left, right], {})
     if isinstance(left, ObjectValue) and not _is_builtin(left, name):
         result = _attempt_object(tx, left, name, right)
         return binary(INPLACE[op], tx, left, right) if result is None else result
@@ -282,7 +282,7 @@ def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
         return reads.compute(tx, op, operand)
     if isinstance(operand, TensorValue):
         operand.check_methods(tx, UNARY[op])
-        return tx.capture.graph.call_function(tx, op, [operand], {})
+        return tx.graph.call_function(tx, op, [operand], {})
     if isinstance(operand, ObjectValue):
         method = operand.special_method(tx, UNARY[op])
         if method is None:

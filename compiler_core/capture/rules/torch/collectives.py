@@ -95,7 +95,7 @@ def _resolve_group(tx: Interpreter, group: Value, tag: Value = NONE) -> Value:
 
 def _size_of_group(tx: Interpreter, name: Value) -> Value:
     found = c10d._resolve_process_group(name.constant(tx))
-    named = GroupValue(found, tx.capture.guards.held(found, f"process group {name.constant(tx)}"))
+    named = GroupValue(found, tx.guards.held(found, f"process group {name.constant(tx)}"))
     return ConstantValue(named.ask(tx, group_size))
 
 
@@ -116,7 +116,7 @@ HANDLERS[c10d._get_group_size_by_name] = _size_of_group
 
 @handles_each(*(vars(torch_utils)[name] for name in PARTS if hasattr(torch_utils, name)))
 def _parts(function: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    return tx.capture.graph.call_function(tx, function, args, kwargs)
+    return tx.graph.call_function(tx, function, args, kwargs)
 
 
 # ---- operators -----------------------------------------------------------------------------
@@ -136,10 +136,10 @@ def _start(operator: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Val
     """Adds a call of an operator that starts a collective."""
     _check(not _in_try_block(tx), "in a try block: a graph that fails after a collective cannot run again as Python")
     overload = getattr(operator, "default", operator)
-    if not overload.has_kernel_for_dispatch_key(DispatchKey.Autograd) and tx.capture.graph.grad_enabled:
+    if not overload.has_kernel_for_dispatch_key(DispatchKey.Autograd) and tx.graph.grad_enabled:
         recorded = any(isinstance(arg, TensorValue) and arg.fake(tx).requires_grad for arg in (*args, *kwargs.values()))
         _check(not recorded, f"{overload} has no gradient, and its argument requires one")
-    return tx.capture.graph.call_function(tx, overload, args, kwargs)
+    return tx.graph.call_function(tx, overload, args, kwargs)
 
 
 def _in_try_block(tx: Any) -> bool:
@@ -165,7 +165,7 @@ def _wait(tx: Interpreter, tensor: Value) -> Value:
     """Waits for a collective of this graph.  The operator returns its argument, so the tensor stays the same value."""
     if not isinstance(tensor, TensorValue) or not is_collective(_producer(tensor.node(tx))):
         raise Unsupported("collective", "a wait for a collective that was not started here")
-    waited = tx.capture.graph.call_function(tx, ops.wait_tensor.default, [tensor], {})
+    waited = tx.graph.call_function(tx, ops.wait_tensor.default, [tensor], {})
     assert isinstance(waited, TensorValue)
     tensor._node, tensor._fake = waited._node, waited._fake
     return tensor
@@ -232,7 +232,7 @@ def _note_deprecation(tx: Interpreter, function: Any) -> None:
             with contextlib.suppress(TypeError):
                 function()
 
-        tx.capture.graph.warnings.programs.append(warn)
+        tx.graph.warnings.programs.append(warn)
 
 
 @starts("all_reduce")
@@ -276,13 +276,13 @@ def _all_gather(tx: Interpreter, group: GroupValue, tensor_list: Value, tensor: 
         _check(fake.shape == given.shape and fake.dtype == given.dtype, "all_gather of tensors of several sizes")
     _check(len(outputs) == size, "all_gather into a list of another length than the group")
     _check(given.numel() > 0, "all_gather of nothing")
-    part = tensor if given.dim() else tx.capture.graph.call_method(tx, "view", [tensor, ConstantValue(1)], {})
+    part = tensor if given.dim() else tx.graph.call_method(tx, "view", [tensor, ConstantValue(1)], {})
     gathered = _issue(tx, "all_gather_into_tensor", part, size, group.name(tx))
 
     def write(tx: Interpreter) -> None:
-        parts = tx.capture.graph.call_method(tx, "chunk", [gathered, ConstantValue(size)], {}).unpack(tx)
+        parts = tx.graph.call_method(tx, "chunk", [gathered, ConstantValue(size)], {}).unpack(tx)
         for output, part in zip(outputs, parts, strict=True):
-            _copying(output, tx.capture.graph.call_method(tx, "view_as", [part, output], {}))(tx)
+            _copying(output, tx.graph.call_method(tx, "view_as", [part, output], {}))(tx)
 
     return gathered, write
 
@@ -340,7 +340,7 @@ def _reduction(tx: Interpreter, op: Value) -> str:
         raise Unsupported("collective", f"the reduction {op}")
     if op.source is not None:
         place = ComputedSource("reduction_name", _reduction_name, (op.source,))
-        tx.capture.guards.add("EQUALS_MATCH", place, found)
+        tx.guards.add("EQUALS_MATCH", place, found)
     return found
 
 
@@ -352,7 +352,7 @@ def _copying(output: Value, result: Value) -> Write:
     """Returns what copies a result to the tensor that the function writes to."""
 
     def write(tx: Interpreter) -> None:
-        tx.capture.graph.call_method(tx, "copy_", [output, result], {})
+        tx.graph.call_method(tx, "copy_", [output, result], {})
 
     return write
 
@@ -373,7 +373,7 @@ def _check_read(tx: Interpreter, tensor: Value) -> torch.Tensor:
     _check(isinstance(tensor, TensorValue), f"{tensor} in place of a tensor")
     fake: torch.Tensor = tensor.fake(tx)  # type: ignore[attr-defined]
     _check(not fake.is_complex() and fake.is_contiguous(), f"{tensor} has gaps, or complex numbers")
-    recorded = fake.requires_grad and tx.capture.graph.grad_enabled
+    recorded = fake.requires_grad and tx.graph.grad_enabled
     _check(not recorded, f"{tensor} requires gradients, which this collective does not have")
     return fake
 
@@ -383,7 +383,7 @@ def _check_written(tx: Interpreter, tensor: Value) -> torch.Tensor:
     new values without knowing."""
     fake = _check_read(tx, tensor)
     memory = storage_id(fake)
-    for node in tx.capture.graph.fx_graph.nodes:
+    for node in tx.graph.fx_graph.nodes:
         if not node.op.startswith("call") or not any(t.requires_grad for t in tensors_in(node.meta.get("val"))):
             continue
         used = [t for n in (node, *node.all_input_nodes) for t in tensors_in(n.meta.get("val"))]

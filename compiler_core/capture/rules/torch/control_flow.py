@@ -21,7 +21,7 @@ from torch.fx.traceback import annotate
 from torch.utils import checkpoint
 
 from compiler_core.capture.rules.table import handles, handles_named
-from compiler_core.capture.values.base import ObservedException, Value
+from compiler_core.capture.values.base import Args, ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
@@ -99,7 +99,7 @@ def _while_loop(tx: Interpreter, cond_fn: Value, body_fn: Value, carried_inputs:
     _check_same(body.fakes, [each.fake(tx) for each in carried], "while_loop carries, and its body returns,")
     bodies[0] = replace(condition, returns_tensor=True)
     outside = [n.meta["val"] for n in _outside(bodies)]
-    if tx.capture.graph.grad_enabled and any(f.requires_grad for f in (*outside, *(n.meta["val"] for n in nodes))):
+    if tx.graph.grad_enabled and any(f.requires_grad for f in (*outside, *(n.meta["val"] for n in nodes))):
         raise Unsupported(KIND, "while_loop with gradients")
     return _node(
         tx, "while_loop", bodies, lambda graphs, outside: (*graphs, tuple(nodes), tuple(outside)), nodes, body.fakes
@@ -135,7 +135,7 @@ def _scan(
         raise Unsupported(KIND, "scan of this PyTorch, which stacks results along another dimension")
     axis = 0 if dim is None else dim.constant(tx)
     backward = reverse is not None and reverse.truth(tx)
-    graph = tx.capture.graph
+    graph = tx.graph
     carried, rows = _tensors_in(tx, init, "scan carries"), _tensors_in(tx, xs, "scan over")
     if not carried:
         raise Unsupported(KIND, "scan without init")
@@ -183,13 +183,11 @@ def _scan(
 # ---- functions as graphs -------------------------------------------------------------------
 
 
-def _body(
-    tx: Interpreter, operator: str, function: Value, args: Sequence[Value], own: Sequence[TensorValue] = ()
-) -> _Body:
+def _body(tx: Interpreter, operator: str, function: Value, args: Args, own: Sequence[TensorValue] = ()) -> _Body:
     """Interprets a function, whose nodes stay in the graph for now; `own` are the arguments that are not operands."""
     if levels.depth():
         raise Unsupported(KIND, f"{operator} in a transform of torch.func")
-    graph = tx.capture.graph
+    graph = tx.graph
     if graph.region is not None and graph.region.number:
         raise Unsupported(KIND, f"{operator} in a checkpoint")
     before, numbers = set(graph.fx_graph.nodes), dict(graph._nodes_by_expr)
@@ -228,7 +226,7 @@ def _body(
     return _Body([each.node(tx) for each in own], nodes, result, tensors, outputs, fakes)
 
 
-def _names(tx: Interpreter, function: Value, args: Sequence[Value]) -> list[str]:
+def _names(tx: Interpreter, function: Value, args: Args) -> list[str]:
     """Returns what a function calls the tensors in its first arguments: the names of its parameters."""
     code = function.code if isinstance(function, FunctionValue) else None
     known = code.co_varnames[: code.co_argcount] if code is not None else ()
@@ -238,7 +236,7 @@ def _names(tx: Interpreter, function: Value, args: Sequence[Value]) -> list[str]
 
 def _argument(tx: Interpreter, like: torch.Tensor, requires_grad: bool, name: str) -> TensorValue:
     """Returns a tensor that a function is given in each round; its node is no more than a name."""
-    graph = tx.capture.graph
+    graph = tx.graph
     with graph.mode, torch.no_grad():
         fake = new_like(like)
     node = graph.fx_graph.call_function(_argument)
@@ -260,7 +258,7 @@ def _outside(bodies: Sequence[_Body]) -> list[fx.Node]:
 
 def _discard(tx: Interpreter, body: _Body) -> None:
     for node in [*reversed(body.nodes), *body.arguments]:
-        tx.capture.graph.fx_graph.erase_node(node)
+        tx.graph.fx_graph.erase_node(node)
 
 
 def _node(
@@ -272,7 +270,7 @@ def _node(
     fakes: Sequence[torch.Tensor],
 ) -> Value:
     """Moves the nodes of the functions into graphs; returns the results of the node that has these graphs."""
-    graph, fx_graph = tx.capture.graph, tx.capture.graph.fx_graph
+    graph, fx_graph = tx.graph, tx.graph.fx_graph
     outside = _outside(bodies)
     for node in outside:
         if isinstance(value := node.meta["val"], torch.Tensor) and value.layout is not torch.strided:
@@ -420,7 +418,7 @@ def _policy_of(tx: Interpreter, context_fn: Value | None) -> Value | None:
         return None
     contexts = context_fn.call(tx, [], {})
     context = contexts.unpack(tx)[0] if isinstance(contexts, TupleValue) else None
-    if not isinstance(context, SelectiveContextValue) or tx.capture.graph.region is not None:
+    if not isinstance(context, SelectiveContextValue) or tx.graph.region is not None:
         raise Unsupported("checkpoint", "with a context_fn whose contexts are not those of a selective checkpoint")
     return context.policy
 
@@ -430,7 +428,7 @@ def _kept_operators(tx: Interpreter, policy: Value, called: Iterable[Any]) -> It
     if isinstance(policy, ListValue):
         yield from (each.constant(tx) for each in policy.unpack(tx))
         return
-    context = tx.capture.outside.wrap(checkpoint.SelectiveCheckpointContext(is_recompute=False))
+    context = tx.outside.wrap(checkpoint.SelectiveCheckpointContext(is_recompute=False))
     for operator in called:
         try:
             choice = policy.call(tx, [context, StaticValue(operator)], {}).constant(tx)
@@ -473,7 +471,7 @@ def _checkpoint(
     for each in (determinism_check, early_stop):  # they change nothing of a second run that is the same
         if each is not None:
             each.constant(tx)
-    graph = tx.capture.graph
+    graph = tx.graph
     if graph.region is not None and not graph.region.number:
         raise Unsupported("checkpoint", "in a function of an operator such as torch.cond")
     region, drew, graph.mode.has_drawn = graph.region or graph.new_region(), graph.mode.has_drawn, False
@@ -505,8 +503,8 @@ def _requires_grad(tx: Interpreter, value: Value) -> bool:
 @handles(type(flex_attention_hop).__call__)
 def _flex_attention(tx: Interpreter, operator: Value, query: Value, *args: Value, **kwargs: Value) -> Value:
     module: Any = sys.modules["torch._higher_order_ops.flex_attention"]
-    function = tx.capture.outside.wrap(module.math_attention)
-    region = tx.capture.graph.region or tx.capture.graph.new_region()
+    function = tx.outside.wrap(module.math_attention)
+    region = tx.graph.region or tx.graph.new_region()
     with tx.capture.inside(region, "in a function of flex_attention"):
         result, *statistics = function.call(tx, [query, *args], kwargs).unpack(tx)
     assert isinstance(query, TensorValue)
@@ -519,11 +517,11 @@ def _laid_out_like(tx: Interpreter, result: Value, query: torch.Tensor) -> Value
     order = [*sorted(range(query.dim() - 1), key=lambda d: strides[d], reverse=True), query.dim() - 1]
 
     def permuted(value: Value, dims: list[int]) -> Value:
-        return tx.capture.graph.call_method(tx, "permute", [value, *map(ConstantValue, dims)], {})
+        return tx.graph.call_method(tx, "permute", [value, *map(ConstantValue, dims)], {})
 
     if order == list(range(query.dim())):
-        return tx.capture.graph.call_method(tx, "contiguous", [result], {})
-    dense = tx.capture.graph.call_method(tx, "contiguous", [permuted(result, order)], {})
+        return tx.graph.call_method(tx, "contiguous", [result], {})
+    dense = tx.graph.call_method(tx, "contiguous", [permuted(result, order)], {})
     return permuted(dense, [order.index(d) for d in range(query.dim())])
 
 
@@ -541,10 +539,10 @@ def _mark_static(tx: Interpreter, tensor: Value, index: Value | None = None) -> 
 @handles_named("torch._dynamo._trace_wrapped_higher_order_op.ModIndex.apply")
 def _index(tx: Interpreter, cls: Value, x: Value, indices: Value) -> Value:
     """``bias[head, row, column]`` within the program's functions: the indices are tensors without dimensions."""
-    return tx.capture.graph.call_function(tx, torch.ops.aten.index, [x, indices], {})
+    return tx.graph.call_function(tx, torch.ops.aten.index, [x, indices], {})
 
 
 @handles(annotate)
 def _annotate(tx: Interpreter, annotation: Value) -> Value:
     """A context that only marks nodes of PyTorch's graphs."""
-    return tx.capture.outside.wrap(contextlib.nullcontext).call(tx, [], {})
+    return tx.outside.wrap(contextlib.nullcontext).call(tx, [], {})

@@ -14,7 +14,7 @@ import torch.masked
 from compiler_core.capture.rules.python.operators import BINARY, INPLACE, UNARY
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.values import reads
-from compiler_core.capture.values.base import Value, is_of_pytorch, lookup_in_mro, observed_exception
+from compiler_core.capture.values.base import Kwargs, Value, is_of_pytorch, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
@@ -122,10 +122,10 @@ def _from_numbers(fn: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Val
         dtype = _dtype_of(numbers, kwargs["dtype"].constant(tx) if "dtype" in kwargs else None)
         if dtype is not None:
             return _stacked(tx, data, kwargs | {"dtype": ConstantValue(dtype)})
-    return tx.capture.graph.call_function(tx, fn, [data], kwargs)
+    return tx.graph.call_function(tx, fn, [data], kwargs)
 
 
-def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
+def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: Kwargs) -> Value:
     """``torch.tensor([1.0, x.sum()])``, whose result has the type that its elements have together."""
     numbers = list(_numbers(tx, data))
     tensors = [each.fake(tx) for each in numbers if isinstance(each, TensorValue)]
@@ -133,7 +133,7 @@ def _of_tensors(fn: Any, tx: Interpreter, data: Value, kwargs: dict[str, Value])
     is_known = fn is torch.tensor and plain <= _TYPES.keys() and kwargs.keys() <= {"dtype"}
     is_here = {t.device for t in tensors} <= {torch.get_default_device()}
     if fn is torch.tensor and type(data) is TensorValue and is_here and kwargs.keys() <= {"dtype"}:
-        return tx.capture.graph.call_function(tx, fn, [data], kwargs)  # a copy, of which PyTorch warns
+        return tx.graph.call_function(tx, fn, [data], kwargs)  # a copy, of which PyTorch warns
     warns = isinstance(data, TensorValue) or any(t.requires_grad for t in tensors)
     if not (is_known and is_here) or warns or any(t.dim() for t in tensors):
         raise Unsupported("tensor value read", f"{fn.__name__} of tensors")
@@ -168,7 +168,7 @@ def _legacy_tensor(cls: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
         raise Unsupported("skipped function", f"torch.{cls.__name__}()")
     if is_size:
         size = args[0] if args and args[0].python_type() is torch.Size else TupleValue(list(args) or [ConstantValue(0)])
-        return tx.capture.graph.call_function(tx, torch.empty, [size], {"dtype": dtype, "device": ConstantValue("cpu")})
+        return tx.graph.call_function(tx, torch.empty, [size], {"dtype": dtype, "device": ConstantValue("cpu")})
     if len(args) == 1 and args[0].python_type() in (list, tuple):
         return _from_numbers(torch.tensor, tx, args[0], dtype=dtype)
     raise Unsupported("skipped function", f"torch.{cls.__name__}()")
@@ -191,23 +191,23 @@ def _dtype_of(numbers: Sequence[Value], wanted: torch.dtype | None) -> torch.dty
     return dtype if types <= {int, float} and holds_all else None
 
 
-def _stacked(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> Value:
+def _stacked(tx: Interpreter, data: Value, kwargs: Kwargs) -> Value:
     """Returns the tensor of nested lists of numbers, of which some are symbolic or tensors: an operator takes one."""
     if isinstance(data, TensorValue):
-        return tx.capture.graph.call_method(tx, "to", [data, kwargs["dtype"]], {})
+        return tx.graph.call_method(tx, "to", [data, kwargs["dtype"]], {})
     if not isinstance(data, (ListValue, TupleValue)):
         dtype = kwargs["dtype"]
         if isinstance(data, ReadValue) and (read := reads.as_tensor(tx, data)) is not None:
             for each in (ConstantValue(torch.float64), dtype) if dtype.constant(tx).is_floating_point else (dtype,):
-                read = tx.capture.graph.call_method(tx, "to", [read, each], {})
+                read = tx.graph.call_method(tx, "to", [read, each], {})
             return read
         if dtype.constant(tx) is torch.int64:
-            return tx.capture.graph.call_function(tx, torch.scalar_tensor, [data], kwargs)
+            return tx.graph.call_function(tx, torch.scalar_tensor, [data], kwargs)
         double = kwargs | {"dtype": ConstantValue(torch.float64)}  # it refuses what is infinite in float32
-        number = tx.capture.graph.call_function(tx, torch.scalar_tensor, [data], double)
-        return tx.capture.graph.call_method(tx, "to", [number, dtype], {})
+        number = tx.graph.call_function(tx, torch.scalar_tensor, [data], double)
+        return tx.graph.call_method(tx, "to", [number, dtype], {})
     rows = ListValue([_stacked(tx, value, kwargs) for value in data.unpack(tx)])
-    return tx.capture.graph.call_function(tx, torch.stack, [rows], {})
+    return tx.graph.call_function(tx, torch.stack, [rows], {})
 
 
 @handles_each(torch.as_tensor, torch.asarray)
@@ -222,7 +222,7 @@ def _as_tensor(fn: Any, tx: Interpreter, data: Value, dtype: Value | None = None
 
 @handles(torch.is_grad_enabled)
 def _is_grad_enabled(tx: Interpreter) -> Value:
-    return ConstantValue(tx.capture.graph.grad_enabled)
+    return ConstantValue(tx.graph.grad_enabled)
 
 
 @handles_each(torch.is_floating_point, torch.is_complex, torch.numel, torch.is_signed)
@@ -232,7 +232,7 @@ def _tensor_query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
 
 @handles(torch._assert)
 def _assert(tx: Interpreter, condition: Value, message: Value) -> Value:
-    if isinstance(condition, TensorValue) and tx.capture.graph.assume(tx, condition, True):
+    if isinstance(condition, TensorValue) and tx.graph.assume(tx, condition, True):
         return NONE
     if not condition.truth(tx):
         raise observed_exception(AssertionError, message)
@@ -266,9 +266,9 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
         return value.fake(tx), value.node(tx)
     if isinstance(value, SymbolicNumber):
         value.install_guards(tx)
-        return value.sym, tx.capture.graph.number_node(value.sym)
+        return value.sym, tx.graph.number_node(value.sym)
     if isinstance(value, ReadValue):
-        return split_arguments(tx, tx.capture.graph.number_of(tx, value))
+        return split_arguments(tx, tx.graph.number_of(tx, value))
     if isinstance(value, ConstantValue):
         if (number := symbol_for_numpy(tx, value)) is not None:
             return split_arguments(tx, number)
@@ -369,7 +369,7 @@ def _combine(tx: Interpreter, op: Value, tensor: Value, mask: Value, *args: Valu
         raise Unsupported("tensor subclass", f"{tensor} as argument of a function of torch.masked")
     if tx.is_none(mask):
         return tensor
-    functions = [tx.capture.outside.wrap(vars(masked_ops)[n]) for n in ("_input_mask", "_reduction_identity", "_where")]
+    functions = [tx.outside.wrap(vars(masked_ops)[n]) for n in ("_input_mask", "_reduction_identity", "_where")]
     input_mask, identity, where = functions
     chosen = input_mask.call(tx, [tensor], {"mask": mask})
     fill = identity.call(tx, [op.get_attr(tx, "__name__"), tensor, *args], {})

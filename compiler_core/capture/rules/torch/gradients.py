@@ -22,7 +22,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.rules.torch.functions import split_arguments
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Args, Kwargs, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
@@ -86,7 +86,7 @@ def _backward(
     return backward(tx, tensors, grad_tensors, retain_graph, create_graph, inputs)
 
 
-def method(tx: Interpreter, tensor: TensorValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def method(tx: Interpreter, tensor: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     """``tensor.backward(*args, **kwargs)``"""
     _check_wanted(tx, "Tensor.backward()")
     if len(args) > 4 or not kwargs.keys() <= {"gradient", "retain_graph", "create_graph", "inputs"}:
@@ -106,7 +106,7 @@ def backward(
     roots, asked = _tensors(tx, tensors), None if tx.is_none(inputs) else _tensors(tx, inputs)
     for each in asked or ():
         each.node(tx)
-    leaves = [v for v in tx.capture.graph.inputs if isinstance(v, TensorValue) and v.fake(tx).requires_grad]
+    leaves = [v for v in tx.graph.inputs if isinstance(v, TensorValue) and v.fake(tx).requires_grad]
     if asked is not None:
         if len(set(asked)) != len(asked) or not set(asked) <= set(leaves):
             raise Unsupported("backward", "backward(inputs=...) with a tensor of the frame, or with one twice")
@@ -116,21 +116,21 @@ def backward(
     _check_option(tx, "create_graph", create_graph)
     options = {"retain_graph": retain_graph, "allow_unused": ConstantValue(True)}
     split_arguments(tx, gradient)  # it gets its node
-    known = tx.capture.graph.known_memory()
+    known = tx.graph.known_memory()
     found = _gradients(tx, roots, leaves, gradient, options)
     change = grad_mode_change(False) if torch.is_grad_enabled() else None
     if change is not None:
-        tx.capture.graph.change_state(change)
+        tx.graph.change_state(change)
     for leaf, grad in zip(leaves, found, strict=True):
         if isinstance(grad, TensorValue):
             _accumulate(tx, leaf, grad, known)
     if change is not None:
-        tx.capture.graph.change_state(grad_mode_change(True))
+        tx.graph.change_state(grad_mode_change(True))
     return NONE
 
 
 def _check_wanted(tx: Interpreter, name: str) -> None:
-    if not tx.capture.graph.captures_backward:
+    if not tx.graph.captures_backward:
         raise Unsupported("backward", name)
 
 
@@ -154,7 +154,7 @@ def _gradients(
     options: dict[str, Value],
 ) -> list[Value]:
     """Adds the node; returns a tensor or None for each of `inputs`."""
-    graph = tx.capture.graph
+    graph = tx.graph
     if levels.depth() or graph.is_trial or graph.region is not None:
         raise Unsupported("backward", "in a transform, a hook, a checkpoint or a function of autograd")
     if distributed.is_available() and distributed.is_initialized():
@@ -187,19 +187,19 @@ def _check_leaf(tx: Interpreter, tensor: TensorValue) -> None:
     assert real is not None and source is not None
     if type(tensor) is not TensorValue or not tensor.fake(tx).is_leaf or not real.is_leaf:
         raise Unsupported("backward", f"{tensor} has a history from before the frame")
-    guards = tx.capture.guards
+    guards = tx.guards
     guards.add("EQUALS_MATCH", AttrSource(source, "is_leaf"), True)
     for name in _HOOKS:
         if getattr(real, name) is not None:  # a dict, which stays when its hooks are removed
             raise Unsupported("backward", f"{tensor} has or had hooks")
         guards.add("EQUALS_MATCH", AttrSource(source, name), None)
-    if tx.capture.effects.calls_with(tensor):
+    if tx.effects.calls_with(tensor):
         raise Unsupported("backward", f"{tensor} gets a hook in this frame")
 
 
 def _accumulate(tx: Interpreter, leaf: TensorValue, grad: TensorValue, known: set[int]) -> None:
     """Adds a gradient to ``leaf.grad``, as autograd does; it is copied if it shares memory (`known`) or has gaps."""
-    graph, fakes = tx.capture.graph, (leaf.fake(tx), grad.fake(tx))
+    graph, fakes = tx.graph, (leaf.fake(tx), grad.fake(tx))
     before = leaf.get_attr(tx, "grad")
     if fakes[1].layout is not torch.strided:
         raise Unsupported("backward", "a gradient is sparse")
@@ -226,7 +226,7 @@ def _get_value(tx: Interpreter, x: Value) -> Value:
     """Returns a count of steps as a tensor of float64, in which eager PyTorch computes with its number."""
     if not isinstance(x, TensorValue):
         return x
-    return tx.capture.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)], {})
+    return tx.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)], {})
 
 
 @handles(optimizer_stack_if_compiling)
@@ -238,7 +238,7 @@ def _stack_if_compiling(tx: Interpreter, x: Value) -> Value:
 @handles_each(torch._foreach_addcdiv, torch._foreach_addcdiv_, torch._foreach_addcmul, torch._foreach_addcmul_)
 def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     """One call for each tensor if a scale is a tensor, of which PyTorch needs the value."""
-    graph = tx.capture.graph
+    graph = tx.graph
     rows, scales = args[:3], [*args[3:], *kwargs.values()]
     if len(rows) < 3 or len(scales) != 1 or not has_tensor(scales[0]):
         return graph.call_function(tx, fn, args, kwargs)
@@ -254,7 +254,7 @@ def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) 
 @handles_each(torch._foreach_add, torch._foreach_add_)
 def _foreach_add(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     """One call for each tensor if the other operand is a tensor, of which PyTorch's fake kernel needs the value."""
-    graph = tx.capture.graph
+    graph = tx.graph
     if len(args) != 2 or not isinstance(args[1], TensorValue):
         return graph.call_function(tx, fn, args, kwargs)
     tensors, other = args[0].unpack(tx), args[1]
@@ -271,7 +271,7 @@ def _step_unless_infinite(
     tx: Interpreter, scaler: Value, optimizer: Value, scaler_state: Value, *args: Value, **kwargs: Value
 ) -> Value:
     """Takes the step, and undoes its writes to tensors where a gradient is infinite: eager PyTorch does not take it."""
-    graph = tx.capture.graph
+    graph = tx.graph
     of_devices = scaler_state.get_item(tx, ConstantValue("found_inf_per_device"))
     assert isinstance(of_devices, DictValue)
     found = list(of_devices.mapping(tx).values())
@@ -290,7 +290,7 @@ def _step_unless_infinite(
             tx.capture.awaited.append(("DICT_LENGTH", state.source, len(state.real)))
         if optimizer.source is not None:  # of its attributes, which a scheduler adds to when it has taken a step
             attributes = InstanceDictSource(optimizer.source)
-            tx.capture.awaited.append(("DICT_LENGTH", attributes, len(attributes.fetch(tx.capture.guards.scope))))
+            tx.capture.awaited.append(("DICT_LENGTH", attributes, len(attributes.fetch(tx.guards.scope))))
         kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
         raise Unsupported(kind, error.context) from None
     written = {id(each) for each in graph.written_outside(region)}
@@ -327,4 +327,4 @@ def _fused_sgd(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     for x in args[0].unpack(tx):
         if isinstance(x, TensorValue) and x.fake(tx).device.type == "cpu" and x.fake(tx).dtype in HALF_TYPES:
             raise Unsupported("optimizer", f"torch.optim.SGD(fused=True) of {x.fake(tx).dtype} on a CPU")
-    return tx.capture.graph.call_function(tx, fused_sgd, args, kwargs)
+    return tx.graph.call_function(tx, fused_sgd, args, kwargs)

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
-from compiler_core.capture.values.base import ABSENT, Value, guard_class_attribute, lookup_in_mro
+from compiler_core.capture.values.base import ABSENT, Args, Kwargs, Value, guard_class_attribute, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
@@ -74,7 +74,7 @@ def _overriding(values: Iterable[Value], tx: Interpreter) -> Iterator[Value]:
                 yield from _overriding(value.unpack(tx), tx)
 
 
-def is_overridden(tx: Interpreter, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
+def is_overridden(tx: Interpreter, args: Args, kwargs: Mapping[str, Value]) -> bool:
     """Whether an argument or a mode overrides what PyTorch's functions do with these arguments."""
     state = tx.capture.overrides
     if state.modes:
@@ -165,9 +165,7 @@ class _StandIns:
         raise Unsupported("unsupported call", f"__torch_function__ with a {type(recorded).__name__}")
 
 
-def override(
-    tx: Interpreter, fn: Callable[..., Any], args: Sequence[Value], kwargs: Mapping[str, Value]
-) -> Value | None:
+def override(tx: Interpreter, fn: Callable[..., Any], args: Args, kwargs: Mapping[str, Value]) -> Value | None:
     """Returns what an argument or a mode that overrides ``fn(*args, **kwargs)`` makes of it; None if none does."""
     if not is_overridden(tx, args, kwargs):
         return None
@@ -225,10 +223,10 @@ def _in_order(overriding: Iterable[Value]) -> list[Value]:
 
 
 def _call_override(
-    tx: Interpreter, func: Any, overriding: Iterable[Value], args: list[Value], kwargs: dict[str, Value] | None
+    tx: Interpreter, func: Any, overriding: Iterable[Value], args: list[Value], kwargs: Kwargs | None
 ) -> Value:
     """Calls the innermost mode, then ``__torch_function__`` of each class, until one does not return NotImplemented."""
-    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.capture.outside.wrap(func)
+    function = StaticValue(func) if isinstance(func, types.MethodWrapperType) else tx.outside.wrap(func)
     first = _in_order(overriding)
     classes: list[Value] = [StaticValue(value.python_type()) for value in first]
     given: list[Value] = [function, TupleValue(classes), TupleValue(args)]
@@ -268,9 +266,9 @@ def _torch_function(tx: Interpreter, value: Value) -> Value:
     value.install_guards(tx)
     guard_class_attribute(tx, cls, "__torch_function__", found)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.outside.wrap(found.__func__), StaticValue(cls))
+        return MethodValue(tx.outside.wrap(found.__func__), StaticValue(cls))
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap(found.__func__)
+        return tx.outside.wrap(found.__func__)
     what = f"{cls.__name__}.__torch_function__ is a plain method, about which PyTorch warns: make it a classmethod"
     raise Unsupported("unsupported call", what)
 
@@ -281,7 +279,7 @@ def overridden_attribute(tx: Interpreter, owner: Value, name: str) -> Value | No
         return None
     of_pytorch = lookup_in_mro(torch.Tensor, name)
     if isinstance(of_pytorch, types.FunctionType):  # it asks itself whether something overrides it
-        return MethodValue(FunctionValue.from_outside(tx.capture.outside, of_pytorch, None), owner)
+        return MethodValue(FunctionValue.from_outside(tx.outside, of_pytorch, None), owner)
     if of_pytorch is ABSENT or callable(of_pytorch):
         return None
     return override(tx, getattr, [owner, ConstantValue(name)], {})
@@ -338,10 +336,10 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: Any) -> Value:
     """``tensor.as_subclass(cls)``"""
     if cls is torch.Tensor:
         with changed_overrides(tx, enabled=False, modes=[]):
-            return tx.capture.graph.call_function(tx, torch.ops.aten.alias.default, [tensor], {})
+            return tx.graph.call_function(tx, torch.ops.aten.alias.default, [tensor], {})
     if not is_subclass_of_program(cls) or is_wrapper_class(cls):
         raise Unsupported("tensor subclass", f"as_subclass({cls.__name__})")
-    found: Value = tx.capture.graph.subclass_tensor(tx, tensor, cls)
+    found: Value = tx.graph.subclass_tensor(tx, tensor, cls)
     return found
 
 
@@ -368,7 +366,7 @@ def _rule_of_getter(name: str) -> Callable[..., Value]:
 
 def _rule_of_operator(op: Any) -> Callable[..., Value]:
     def call(tx: Interpreter, *operands: Value) -> Value:  # not a method that a subclass defines
-        return tx.capture.graph.call_function(tx, op, operands, {})
+        return tx.graph.call_function(tx, op, operands, {})
 
     return call
 

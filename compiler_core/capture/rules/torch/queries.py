@@ -120,7 +120,7 @@ def _takes_memory_of(tx: Interpreter, tensor: Value, other: Value) -> Value:
 @handles(*filter(None, [all_true_or_runtime_assert]))
 def _all_true(tx: Interpreter, valid: Value, message: Value) -> Value:
     """Returns the tensor of whose truth distributions make a branch, from PyTorch 2.15 on in this function."""
-    return tx.capture.graph.call_function(tx, is_all_true, [valid], {})
+    return tx.graph.call_function(tx, is_all_true, [valid], {})
 
 
 @handles_each(torch_check, torch_check_index, torch_check_not_implemented, torch_check_value, torch_check_type)
@@ -185,7 +185,7 @@ def _guarded_query(query: Any, tx: Interpreter) -> Value:
     except (RuntimeError, AssertionError) as error:  # a build without the device raises it in every call
         raise exception_from_error(error) from None
     if query not in _ATTENTION_QUERIES or not changes_attention_kernels(tx):  # else the frame's own change decides it
-        tx.capture.guards.add("RETURNS", tx.capture.guards.held(query, name_of(query)), result)
+        tx.guards.add("RETURNS", tx.guards.held(query, name_of(query)), result)
     return from_python(result)
 
 
@@ -234,7 +234,7 @@ def _rank_query(query: Any, tx: Interpreter, group: Value = NONE) -> Value:
     if not isinstance(group, ConstantValue) or group.constant(tx) is not None:
         raise Unsupported("skipped function", f"{name_of(query)} of a group")
     in_group = _in_default_group(query)
-    tx.capture.guards.add("RETURNS", tx.capture.guards.held(in_group, name_of(query)), in_group())
+    tx.guards.add("RETURNS", tx.guards.held(in_group, name_of(query)), in_group())
     try:
         return from_python(query())
     except ValueError as error:
@@ -256,7 +256,7 @@ def _dispatch_modes(tx: Interpreter) -> Value:
 
 @handles(torch.is_inference_mode_enabled)
 def _is_inference_mode(tx: Interpreter) -> Value:
-    return ConstantValue(tx.capture.graph.is_inference_mode(tx.capture.guards))
+    return ConstantValue(tx.graph.is_inference_mode(tx.guards))
 
 
 @handles_each(torch.no_grad, torch.enable_grad)
@@ -276,8 +276,8 @@ def _checked_mode(tx: Interpreter, mode: Value) -> bool:
 @handles(torch.set_grad_enabled)
 def _set_grad_enabled(tx: Interpreter, mode: Value) -> Value:
     enabled = _checked_mode(tx, mode)
-    context = GradModeValue(torch.set_grad_enabled, {"prev": tx.capture.graph.grad_enabled, "mode": enabled})
-    tx.capture.graph.change_state(grad_mode_change(enabled))
+    context = GradModeValue(torch.set_grad_enabled, {"prev": tx.graph.grad_enabled, "mode": enabled})
+    tx.graph.change_state(grad_mode_change(enabled))
     return context
 
 
@@ -290,7 +290,7 @@ def _inference_mode(tx: Interpreter, mode: Value = ConstantValue(True)) -> Value
 
 @handles(set_grad_enabled)
 def _set_grad_mode(tx: Interpreter, mode: Value) -> Value:
-    tx.capture.graph.change_state(grad_mode_change(_checked_mode(tx, mode)))
+    tx.graph.change_state(grad_mode_change(_checked_mode(tx, mode)))
     return NONE
 
 

@@ -66,19 +66,19 @@ _LEVELS: dict[str, tuple[Any, Any]] = {
 
 def _enter(tx: Interpreter, *args: Value, kind: str) -> Value:
     """Enters a level; returns its number.  Of ``vmap``, `args` are the size of the batch and the randomness."""
-    if tx.capture.graph.is_inference_mode(tx.capture.guards):  # results are no inference tensors even there
+    if tx.graph.is_inference_mode(tx.guards):  # results are no inference tensors even there
         raise Unsupported("transform", "in inference mode")
     _state(functorch.maybe_current_level, tx)  # the number depends on the levels around the frame
     enter, leave = _LEVELS[kind]
     given = tuple(each.sym if isinstance(each, SymbolicNumber) else each.constant(tx) for each in args)
-    tx.capture.graph.change_state(StateChange(enter, given, leave, ()))
+    tx.graph.change_state(StateChange(enter, given, leave, ()))
     return ConstantValue(levels.depth())
 
 
 def _leave(tx: Interpreter, *, kind: str) -> Value:
     enter, leave = _LEVELS[kind]
-    args = tx.capture.graph.last_change(enter).args
-    tx.capture.graph.change_state(StateChange(leave, (), enter, args))
+    args = tx.graph.last_change(enter).args
+    tx.graph.change_state(StateChange(leave, (), enter, args))
     return ConstantValue(levels.depth() + 1)
 
 
@@ -91,13 +91,13 @@ for _kind in _LEVELS:
 def _enter_dual_level(tx: Interpreter) -> Value:
     if not levels.depth():
         raise Unsupported("transform", "forward-mode differentiation outside of jvp")
-    tx.capture.graph.change_state(StateChange(levels.enter_dual_level, (), levels.leave_dual_level, ()))
+    tx.graph.change_state(StateChange(levels.enter_dual_level, (), levels.leave_dual_level, ()))
     return ConstantValue(0)
 
 
 @handles(*_in_c_and_python("_exit_dual_level", C))
 def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
-    tx.capture.graph.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
+    tx.graph.change_state(StateChange(levels.leave_dual_level, (), levels.enter_dual_level, ()))
     return NONE
 
 
@@ -107,7 +107,7 @@ def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
 @handles_each(is_fwd_grad_enabled, functorch.get_inplace_requires_grad_allowed, functorch.maybe_current_level)
 def _state(query: Any, tx: Interpreter) -> Value:
     """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
-    return from_python(query() if levels.depth() else tx.capture.guards.ask(query))
+    return from_python(query() if levels.depth() else tx.guards.ask(query))
 
 
 _SETTERS = {
@@ -124,19 +124,19 @@ _SETTERS = {
 def _set_state(setter: Any, tx: Interpreter, enabled: Value) -> Value:
     query, change = _SETTERS[setter]
     before = _state(query, tx).constant(tx)
-    tx.capture.graph.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
+    tx.graph.change_state(StateChange(change, (bool(enabled.constant(tx)),), change, (before,)))
     return NONE
 
 
 @handles(saved_tensors_hooks_disabled_message)
 def _hooks_error_message(tx: Interpreter) -> Value:
-    return from_python(tx.capture.guards.ask(saved_tensors_hooks_disabled_message))
+    return from_python(tx.guards.ask(saved_tensors_hooks_disabled_message))
 
 
 @handles(saved_tensors_hooks_disable, saved_tensors_hooks_enable)
 def _forbid_hooks(tx: Interpreter, message: Value | None = None, fail_if_non_empty: Value | None = None) -> Value:
     """Does nothing, where no hooks on saved tensors are active: a graph contains none."""
-    if tx.capture.guards.ask(levels.has_saved_tensor_hooks) or tx.capture.graph.region is not None:
+    if tx.guards.ask(levels.has_saved_tensor_hooks) or tx.graph.region is not None:
         raise Unsupported("transform", "with hooks on saved tensors")
     return NONE
 
@@ -165,30 +165,30 @@ def _query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
     functorch._wrap_for_grad,
 )  # fmt: skip
 def _wrap(fn: Any, tx: Interpreter, *args: Value) -> Value:
-    return tx.capture.graph.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
+    return tx.graph.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
 
 
 @handles(eager_transforms._set_tensor_requires_grad)
 def _require_gradients(tx: Interpreter, tensor: Value) -> Value:
-    return tx.capture.graph.call_method(tx, "requires_grad_", [tensor], {})
+    return tx.graph.call_method(tx, "requires_grad_", [tensor], {})
 
 
 @handles(eager_transforms._autograd_grad)
 def _gradients(tx: Interpreter, outputs: Value, inputs: Value, *args: Value, **kwargs: Value) -> Value:
     """The gradients within a level: one node, of which autograd makes operations."""
     lists = [TupleValue(list(each.unpack(tx))) for each in (outputs, inputs)]
-    return tx.capture.graph.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
+    return tx.graph.call_function(tx, eager_transforms._autograd_grad, [*lists, *args], kwargs)
 
 
 @handles_each(*_in_c_and_python("_make_dual", VF), *_in_c_and_python("_unpack_dual", VF))
 def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
-    return tx.capture.graph.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})
+    return tx.graph.call_function(tx, getattr(torch, fn.__name__), args, {"level": level})
 
 
 @handles(associative_scan.__globals__["associative_scan_op"])  # of a module that its function hides
 def _associative_scan(tx: Interpreter, combine_fn: Value, leaves: Value, additional_inputs: Value) -> Value:
     """Combines the elements along the first dimension one after the other, as a loop would."""
-    graph = tx.capture.graph
+    graph = tx.graph
     rows = zip(*(graph.call_method(tx, "unbind", [t], {}).unpack(tx) for t in tx.list_of(leaves)), strict=True)
     states = [list(next(rows))]
     for row in rows:

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import (
+    Args,
+    Call,
+    Kwargs,
     NamedMethodValue,
     ObservedException,
     Value,
@@ -121,13 +124,12 @@ class ConstantValue(Value):
         return type(self.value)
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("EQUALS_MATCH", self.source, self.value)
+        tx.guards.add("EQUALS_MATCH", self.source, self.value)
 
     def guard_type(self, tx: Interpreter) -> None:
         """Adds the guards under which the type stays the same.  Other numbers than NumPy's are guarded by value."""
         if self.source is not None and issubclass(self.python_type(), NUMPY_NUMBERS):
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.value)
+            tx.guards.add("TYPE_MATCH", self.source, self.value)
         else:
             self.install_guards(tx)
 
@@ -144,7 +146,7 @@ class ConstantValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name == "__class__":
             self.guard_type(tx)
-            return tx.capture.outside.wrap(self.python_type())
+            return tx.outside.wrap(self.python_type())
         obj = self.constant(tx)
         if isinstance(obj, enum.Enum):
             return tx.enum_attribute(self, name)
@@ -161,15 +163,13 @@ class ConstantValue(Value):
             return tx.from_python(found)
         raise Unsupported("unsupported attribute", f"{obj!r}.{name}")
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call | None:
         """Calls the ``__call__`` of a member of an enum."""
         if isinstance(self.value, enum.Enum) and callable(self.value):
             return tx.enum_attribute(self, "__call__"), list(args), kwargs
         return None
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
             with type_errors_left_to_python("the argument of str.join"):
@@ -223,7 +223,7 @@ class MatchValue(ConstantValue):
 NONE = ConstantValue(None)
 
 
-def check_plain(function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+def check_plain(function: Any, args: Args, kwargs: Kwargs) -> None:
     """Raises Unsupported if an argument is not a constant but, for instance, a function that would be called."""
     if not all(isinstance(each, ConstantValue) for each in (*args, *kwargs.values())):
         raise Unsupported("skipped function", f"{function.__name__}() with these arguments")

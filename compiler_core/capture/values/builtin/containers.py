@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
     NamedMethodValue,
     ObservedException,
     Value,
@@ -53,7 +55,7 @@ class ObjectKey:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return self.tx.is_same_or_equal(self.value, self.tx.capture.outside.key_value(other))
+        return self.tx.is_same_or_equal(self.value, self.tx.outside.key_value(other))
 
 
 def object_key(tx: Interpreter, value: Any) -> Any:
@@ -69,7 +71,7 @@ def object_key(tx: Interpreter, value: Any) -> Any:
     if value.source is None:
         return value
     value.install_guards(tx)
-    tx.capture.outside.identity_keys[id(value.real)] = (value.real, value.source)
+    tx.outside.identity_keys[id(value.real)] = (value.real, value.source)
     return value.real
 
 
@@ -270,23 +272,22 @@ class ContainerValue(Value):
         if not self.mutable:
             raise Unsupported("exception", f"{self.cls.__name__} cannot be changed")
         if self.source is not None:
-            tx.capture.effects.note_mutation(self)
+            tx.effects.note_mutation(self)
 
     def truth(self, tx: Interpreter) -> bool:
         return self.length(tx) > 0
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
-        if self.source is not None:
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
         if name == "__class__":
-            return tx.capture.outside.wrap(self.cls)
+            return tx.outside.wrap(self.cls)
         if callable(getattr(self.cls, name, None)):
             return NamedMethodValue(self, name)
         if not hasattr(self.cls, name):
             raise missing_attribute(self.cls, name)
         raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         method: Callable[..., Value] | None = getattr(self, f"method_{name}", None)
         if method is None and name in SPECIAL_OPERATORS and len(args) == 1:
             return self._operate(tx, name, args[0])

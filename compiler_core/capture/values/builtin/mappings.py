@@ -61,33 +61,32 @@ class DictValue(ContainerValue):
         return self._values is not None
 
     def load(self, tx: Interpreter) -> None:
-        tx.capture.outside.check_globals_unchanged(self.real)
+        tx.outside.check_globals_unchanged(self.real)
         if self._values is None:
-            assert self.source is not None
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
             keys = list(dict_keys(self.real))
             if keys and all(map(is_tensor_key, keys)):
                 self._values = dict(self._items_of_tensors(tx, keys))
                 return
             if not all(map(is_plain_key, keys)):
                 raise Unsupported("unsupported operation", f"{self}, with keys whose class defines __eq__")
-            tx.capture.guards.add("DICT_KEYS", self.source, keys)
+            tx.guards.add("DICT_KEYS", self.source, keys)
             self._values = {k: self._outside_item(tx, k) for k in keys}
 
     def _items_of_tensors(self, tx: Interpreter, keys: list[Any]) -> Iterator[tuple[Any, Value]]:
         """Yields the items of an outside dict whose keys are tensors, which are hashed by identity."""
         assert self.source is not None
         source = keys_of_dict(self.source)
-        tx.capture.guards.add("LENGTH", source, len(keys))
+        tx.guards.add("LENGTH", source, len(keys))
         for i, key in enumerate(keys):
-            tensor = tx.capture.outside.wrap(key, GetItemSource(source, i))
+            tensor = tx.outside.wrap(key, GetItemSource(source, i))
             assert tensor.source is not None
             item = KeyedItemSource(self.source, tensor.source, i)
-            yield tensor.as_key(tx), tx.capture.outside.wrap(dict.__getitem__(self.real, key), item)
+            yield tensor.as_key(tx), tx.outside.wrap(dict.__getitem__(self.real, key), item)
 
     def _outside_item(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:
-            self._seen[key] = tx.capture.outside.wrap(dict.__getitem__(self.real, key), self.item_source(key))
+            self._seen[key] = tx.outside.wrap(dict.__getitem__(self.real, key), self.item_source(key))
         return self._seen[key]
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
@@ -98,17 +97,17 @@ class DictValue(ContainerValue):
 
     def lookup(self, tx: Interpreter, key: Any) -> Value | None:
         """Returns the value at `key` or None, and guards only that key."""
-        tx.capture.outside.check_globals_unchanged(self.real)
+        tx.outside.check_globals_unchanged(self.real)
         if self._values is not None:
             return self._values.get(key)
         assert self.source is not None
         if not is_plain_key(key):
             return self.mapping(tx).get(key)
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
         if dict.__contains__(self.real, key):
-            tx.capture.guards.add("DICT_HAS", self.source, key)
+            tx.guards.add("DICT_HAS", self.source, key)
             return self._outside_item(tx, key)
-        tx.capture.guards.add("DICT_CONTAINS", self.source, key)
+        tx.guards.add("DICT_CONTAINS", self.source, key)
         return None
 
     def children(self) -> Sequence[Value]:
@@ -151,7 +150,7 @@ class DictValue(ContainerValue):
                 return any(tx.is_same_or_equal(item, ConstantValue(key)) for key in numbers)
         raw = item.as_key(tx)
         if self._values is None and self.source is not None and is_plain_key(raw) and dict.__contains__(self.real, raw):
-            tx.capture.guards.add("DICT_HAS", self.source, raw)
+            tx.guards.add("DICT_HAS", self.source, raw)
             return True
         return self.lookup(tx, raw) is not None
 
@@ -270,10 +269,10 @@ class OrderedDictValue(DictValue):
         if name in self.attributes:
             return self.attributes[name]
         if self.source is not None and name in getattr(self.real, "__dict__", {}):
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-            return tx.capture.outside.wrap(self.real.__dict__[name], AttrSource(self.source, name))
-        if self.source is not None and not hasattr(self.cls, name):
-            tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
+            return tx.outside.wrap(self.real.__dict__[name], AttrSource(self.source, name))
+        if not hasattr(self.cls, name):
+            tx.guards.add("NO_ATTRIBUTE", self.source, name)
         return super().get_attr(tx, name)
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -327,9 +326,7 @@ class DefaultDictValue(DictValue):
         if self._factory is None:
             assert self.source is not None
             self.load(tx)
-            self._factory = tx.capture.outside.wrap(
-                self.real.default_factory, AttrSource(self.source, "default_factory")
-            )
+            self._factory = tx.outside.wrap(self.real.default_factory, AttrSource(self.source, "default_factory"))
         return self._factory
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
@@ -464,7 +461,7 @@ def advanced_iterator(order: Callable[[Any], Iterator[Any]], container: Any, cou
 
 def key_value(tx: Interpreter, key: Any) -> Value:
     """Returns the value of a key that capture keeps as a plain Python object."""
-    return tx.capture.outside.key_value(key)
+    return tx.outside.key_value(key)
 
 
 def dict_items(tx: Interpreter, other: Value) -> dict[Any, Value]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
     NamedMethodValue,
     Value,
     missing_attribute,
@@ -49,13 +51,12 @@ class SequenceValue(ContainerValue):
 
     def load(self, tx: Interpreter) -> None:
         if self._values is None:
-            assert self.source is not None
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-            tx.capture.guards.add("LENGTH", self.source, len(self.real))
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
+            tx.guards.add("LENGTH", self.source, len(self.real))
             if type(self.real).__len__ is not self.cls.__len__:
                 raise Unsupported("unsupported operation", f"a {type(self.real).__name__} which overrides __len__")
             items = self.cls.__iter__(self.real)
-            self._values = [tx.capture.outside.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
+            self._values = [tx.outside.wrap(v, self.item_source(i)) for i, v in enumerate(items)]
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         self.load(tx)
@@ -133,7 +134,7 @@ class TupleValue(SequenceValue):
         if self.cls is not tuple:
             return super().as_key(tx)
         key = tuple(v.as_key(tx) for v in self.unpack(tx))
-        tx.capture.outside.tuple_keys[id(key)] = key, self
+        tx.outside.tuple_keys[id(key)] = key, self
         return key
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
@@ -141,8 +142,8 @@ class TupleValue(SequenceValue):
         if name in fields:
             return self.unpack(tx)[fields.index(name)]
         if self.source is not None and isinstance(vars(self.cls).get(name), (types.MemberDescriptorType, int)):
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-            return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
+            return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         return super().get_attr(tx, name)
 
     def constant(self, tx: Interpreter) -> Any:
@@ -214,8 +215,8 @@ class ListValue(SequenceValue):
     def method_append(self, tx: Interpreter, item: Value) -> Value:
         if self._values is None and self.source is not None:
             # a list that grows at every call must not be guarded on its length
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
-            tx.capture.effects.note_mutation(self)
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
+            tx.effects.note_mutation(self)
             self.appended.append(item)
             return NONE
         self.prepare_mutation(tx)
@@ -318,7 +319,7 @@ class RangeValue(Value):
             return ConstantValue(getattr(self.value, name))
         return _method_of(self, range, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.fold(getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, emit: Emitter) -> None:
@@ -354,7 +355,7 @@ class SliceValue(Value):
             return self.bounds[("start", "stop", "step").index(name)]
         return _method_of(self, slice, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.fold(getattr(self.as_slice(tx), name), args, kwargs)
 
     def children(self) -> Sequence[Value]:
@@ -413,7 +414,7 @@ class DequeValue(ListValue):
         if self._values is None:
             super().load(tx)
             assert self.source is not None
-            tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
+            tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
 
     def new_like(self, values: list[Value]) -> DequeValue:
         deque = DequeValue(list(collections.deque(values, self.maxlen)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import Value, observed_exception
+from compiler_core.capture.values.base import Args, Kwargs, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import (
     ContainerValue,
@@ -56,8 +56,7 @@ class SetValue(ContainerValue):
         return self.source.text if self.source else f"{self.cls.__name__} of {len(self.members)}"
 
     def load(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("SET_EQUALS", self.source, self.real)
+        tx.guards.add("SET_EQUALS", self.source, self.real)
 
     def is_constant(self) -> bool:
         return self.source is None and self.cls is frozenset and not any(isinstance(m, Value) for m in self.members)
@@ -70,7 +69,7 @@ class SetValue(ContainerValue):
         """Guards the order of an outside set; Unsupported if the order is not the same in each run."""
         self.load(tx)
         if self.source is not None:
-            tx.capture.guards.add("SET_ORDER", self.source, self.real)
+            tx.guards.add("SET_ORDER", self.source, self.real)
             if not self.is_changed and list(self.members) != list(self.real):
                 raise Unsupported("unsupported iteration", "a set whose order depends on the history of its changes")
         if len(self.members) > 1 and not all(map(has_fixed_order, self.members)):
@@ -78,7 +77,7 @@ class SetValue(ContainerValue):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         self._guard_order(tx)
-        return [tx.capture.outside.key_value(m) for m in self.members]
+        return [tx.outside.key_value(m) for m in self.members]
 
     def iterate(self, tx: Interpreter) -> Value:
         return SetIteratorValue(self.unpack(tx), self.members)
@@ -124,7 +123,7 @@ class SetValue(ContainerValue):
             raise observed_exception(KeyError, "pop from an empty set")
         raw = self.members.pop()
         del self.added[raw]
-        return tx.capture.outside.key_value(raw)
+        return tx.outside.key_value(raw)
 
     def method_clear(self, tx: Interpreter) -> Value:
         return self._update_in_place(tx, "clear")
@@ -166,7 +165,7 @@ class SetValue(ContainerValue):
         copied.added = dict(self.added)
         return self if self.cls is frozenset else copied
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in _READING | _UPDATING and not kwargs and hasattr(self.cls, name):
             try:
                 return (self._call_set_method if name in _READING else self._update_in_place)(tx, name, *args)

@@ -10,13 +10,15 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compiler_core.capture.values.base import (
     ABSENT,
+    Args,
+    Kwargs,
     Value,
     constants,
     guard_class_attribute,
@@ -59,8 +61,7 @@ class StaticValue(Value):
         return type(self.obj)
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("ID_MATCH", self.source, self.obj)
+        tx.guards.add("ID_MATCH", self.source, self.obj)
 
     def constant(self, tx: Interpreter) -> Any:
         self.install_guards(tx)
@@ -96,7 +97,7 @@ class StaticValue(Value):
             return tx.from_python(found)
         if isinstance(self.obj, types.GetSetDescriptorType) and isinstance(found, types.MethodWrapperType):
             return StaticValue(found)  # ``Tensor.shape.__get__``: a new object at each read
-        return tx.capture.outside.wrap(found)
+        return tx.outside.wrap(found)
 
     def _module_attribute(self, tx: Interpreter, module: types.ModuleType, name: str) -> Value:
         """Returns an attribute of a module.  Attributes of libraries are guarded by the versions of their dicts."""
@@ -108,26 +109,26 @@ class StaticValue(Value):
                 raise Unsupported("exception", str(error)) from None  # it may be added later, without a guard
             raise observed_exception(AttributeError, str(error)) from None
         if is_of_library:
-            tx.capture.guards.add_library_name(vars(module), module.__name__, name)
-            source = AttrSource(tx.capture.guards.held(module, module.__name__), name)
+            tx.guards.add_library_name(vars(module), module.__name__, name)
+            source = AttrSource(tx.guards.held(module, module.__name__), name)
             if not is_atom(found):
-                return tx.capture.outside.wrap_attribute(found, source)
+                return tx.outside.wrap_attribute(found, source)
             # a property of the module is a setting, as in torch.backends, and may change
             return ConstantValue(found, None if name in vars(module) else source)
-        stored = tx.capture.effects.global_value(tx.capture.outside.namespace(vars(module)), name)
+        stored = tx.effects.global_value(tx.outside.namespace(vars(module)), name)
         if stored is not None:
             return stored
-        base = self.source or tx.capture.guards.held(module, module.__name__)
-        return tx.capture.outside.wrap(found, AttrSource(base, name))
+        base = self.source or tx.guards.held(module, module.__name__)
+        return tx.outside.wrap(found, AttrSource(base, name))
 
     def _is_enum(self) -> bool:
         return type(self.obj) is enum.EnumMeta
 
     def _members(self, tx: Interpreter) -> dict[str, enum.Enum]:
         """Returns the members of an enum, with a guard on their number: a class body still being run has not all."""
-        base = self.source or tx.capture.guards.held(self.obj, self.obj.__qualname__)
+        base = self.source or tx.guards.held(self.obj, self.obj.__qualname__)
         found: dict[str, enum.Enum] = self.obj._member_map_
-        tx.capture.guards.add("DICT_LENGTH", AttrSource(base, "_member_map_"), len(found))
+        tx.guards.add("DICT_LENGTH", AttrSource(base, "_member_map_"), len(found))
         return found
 
     def unpack(self, tx: Interpreter) -> list[Value]:
@@ -170,18 +171,18 @@ class StaticValue(Value):
         if not isinstance(found, types.FunctionType) or is_library(module_of(meta)):
             return None
         guard_class_attribute(tx, meta, name, found)
-        return tx.capture.outside.wrap(found).call(tx, [self, *args], {})
+        return tx.outside.wrap(found).call(tx, [self, *args], {})
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         """Stores a global of a module, or an attribute of a class that is found by its name alone: no descriptor."""
         if self._is_plain_attribute(name, value):
             self.install_guards(tx)
-            tx.capture.effects.store_global(tx.capture.guards.held(self.obj, self.obj.__qualname__), name, value)
+            tx.effects.store_global(tx.guards.held(self.obj, self.obj.__qualname__), name, value)
             return
         if type(self.obj) is not types.ModuleType or is_library(self.obj.__name__):
             raise Unsupported("unsupported mutation", f"{self}.{name} = ...")
         self.install_guards(tx)
-        tx.capture.effects.store_global(tx.capture.outside.namespace(vars(self.obj)), name, value)
+        tx.effects.store_global(tx.outside.namespace(vars(self.obj)), name, value)
 
     def _is_plain_attribute(self, name: str, value: Value) -> bool:
         if not isinstance(self.obj, type) or type(self.obj).__setattr__ is not type.__setattr__:
@@ -191,23 +192,21 @@ class StaticValue(Value):
         return is_plain and is_python_class(self.obj) and not name.startswith("__")
 
     def _class_attribute(self, tx: Interpreter, cls: type, name: str) -> Value:
-        found = tx.capture.effects.class_value(cls.__mro__, name) or tx.class_attribute(cls, name)
+        found = tx.effects.class_value(cls.__mro__, name) or tx.class_attribute(cls, name)
         if found is not None:
             return found
-        on_class, base = lookup_in_mro(cls, name), self.source or tx.capture.guards.held(cls, cls.__qualname__)
+        on_class, base = lookup_in_mro(cls, name), self.source or tx.guards.held(cls, cls.__qualname__)
         on_meta = lookup_in_mro(type(cls), name)
         # guards would keep alive what the functions of a class made in a call refer to
         if name == "__dict__" and on_meta is lookup_in_mro(type, name) and "<locals>" not in cls.__qualname__:
-            if tx.capture.effects.writes_globals(tx.capture.guards.held(cls, cls.__qualname__)):
+            if tx.effects.writes_globals(tx.guards.held(cls, cls.__qualname__)):
                 raise Unsupported("unsupported attribute", f"{self}.__dict__, after a change of the class")
             place = AttrSource(base, name)
-            tx.capture.guards.add("DICT_KEYS", place, list(cls.__dict__))
-            items: dict[Any, Value] = {
-                k: tx.capture.outside.wrap(v, GetItemSource(place, k)) for k, v in cls.__dict__.items()
-            }
+            tx.guards.add("DICT_KEYS", place, list(cls.__dict__))
+            items: dict[Any, Value] = {k: tx.outside.wrap(v, GetItemSource(place, k)) for k, v in cls.__dict__.items()}
             return DictValue(items, types.MappingProxyType, place, cls.__dict__)
         if on_class is ABSENT and on_meta is ABSENT and _has_no_fallback(cls, name):
-            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
+            tx.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
         if on_class is ABSENT and (
             on_meta is ABSENT or (is_descriptor(on_meta) and on_meta is not lookup_in_mro(type, name))
@@ -217,11 +216,11 @@ class StaticValue(Value):
         try:
             found = getattr(cls, name)
         except AttributeError as error:  # `type` describes __abstractmethods__, and most classes have none
-            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
+            tx.guards.add("NO_ATTRIBUTE", base, name)
             raise observed_exception(AttributeError, str(error)) from None
-        return tx.capture.outside.wrap_attribute(found, AttrSource(base, name))
+        return tx.outside.wrap_attribute(found, AttrSource(base, name))
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         self._guard_callee(tx)
         return tx.call_static(self.obj, args, kwargs)
 
@@ -230,9 +229,9 @@ class StaticValue(Value):
         if self.source is None or c_class_method(self.obj) is None:
             self.install_guards(tx)
             return
-        tx.capture.guards.add("TYPE_MATCH", self.source, self.obj)
-        tx.capture.guards.add("EQUALS_MATCH", AttrSource(self.source, "__name__"), self.obj.__name__)
-        tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__self__"), self.obj.__self__)
+        tx.guards.add("TYPE_MATCH", self.source, self.obj)
+        tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "__name__"), self.obj.__name__)
+        tx.guards.add("ID_MATCH", AttrSource(self.source, "__self__"), self.obj.__self__)
 
     def same_object(self, other: Value) -> bool:
         return isinstance(other, StaticValue) and self.obj is other.obj
@@ -276,7 +275,7 @@ def _is_generic(obj: Any) -> bool:
 # ---------------------------------------------------------------- computing with constants
 
 
-def format_text(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def format_text(tx: Interpreter, obj: str, args: Args, kwargs: Kwargs) -> Value:
     """``obj.format(*args, **kwargs)``"""
     if not kwargs and (symbolic := symbolic_text(str.format, tx, ConstantValue(obj), *args)) is not None:
         return symbolic
@@ -287,7 +286,7 @@ def format_text(tx: Interpreter, obj: str, args: Sequence[Value], kwargs: dict[s
     )
 
 
-def fold(tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def fold(tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Calls `fn`, which must have no side effect, on constants, or on symbolic numbers if it is arithmetic."""
     if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
         return found

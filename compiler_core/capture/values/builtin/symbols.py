@@ -19,7 +19,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_true, statically_known_true
 
 from compiler_core.capture.tensors.symbolic_shapes import python_text
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import Args, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
@@ -74,8 +74,7 @@ class SymbolicNumber(SymbolicValue):
         return int if isinstance(self.sym, torch.SymInt) else float
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.python_type()())
+        tx.guards.add("TYPE_MATCH", self.source, self.python_type()())
 
     def truth(self, tx: Interpreter) -> bool:
         self.install_guards(tx)
@@ -120,7 +119,7 @@ class SymbolicNumber(SymbolicValue):
 class SymbolicText(SymbolicValue):
     """``function(*args)``, a string made from symbolic numbers.  Generated code makes it at every call."""
 
-    def __init__(self, function: Any, args: Sequence[Value]) -> None:
+    def __init__(self, function: Any, args: Args) -> None:
         self.function = function
         self.args = args
 
@@ -166,7 +165,7 @@ def symbolic_text(function: Any, tx: Interpreter, *args: Value) -> SymbolicText 
     return ReadValue(function, copied, str) if is_read else SymbolicText(function, copied)
 
 
-def _accepts_numbers(function: Any, args: Sequence[Value]) -> bool:
+def _accepts_numbers(function: Any, args: Args) -> bool:
     """Whether `function` makes a string of the present numbers, of -1, which ``%c`` refuses, and of infinite ones."""
     try:
         for sample in (_present, lambda v: v.python_type()(-1), _extreme):
@@ -286,7 +285,7 @@ def _recompute_at_call(function: Any, tx: Interpreter, raw: Sequence[Any]) -> Va
         return None
     if type(result) not in (int, float) or not all(map(math.isfinite, (result, *numbers))):
         return None
-    symbol = tx.capture.guards.symbols.computed(function, raw, result)
+    symbol = tx.guards.symbols.computed(function, raw, result)
     return None if symbol is None else from_number(symbol)
 
 
@@ -339,7 +338,7 @@ def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
     number, source = number_of_numpy(value.value), numpy_number(value.source)
     if type(number) not in (int, float) or type(value.value).__module__ != "numpy":  # a subclass may have methods
         return None
-    symbols = tx.capture.guards.symbols
+    symbols = tx.guards.symbols
     reason = symbols.policy.symbol_reason(number, source)
     if reason is None:
         return None
@@ -353,9 +352,7 @@ def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
 class ReadValue(Value):
     """``function(*args)``, a number or text; `args` are tensors of the graph, other such values and constants."""
 
-    def __init__(
-        self, function: Callable[..., Any], args: Sequence[Value], cls: type, written: Collection[int] = ()
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], args: Args, cls: type, written: Collection[int] = ()) -> None:
         self.function = function
         self.args = args
         self.cls = cls

@@ -7,7 +7,15 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import NewException, ObservedException, Value, lookup_in_mro, observed_exception
+from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
+    NewException,
+    ObservedException,
+    Value,
+    lookup_in_mro,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import NONE, UNSUPPORTED_EXCEPTIONS, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
@@ -33,7 +41,7 @@ class ExceptionValue(ObjectValue):
     """
 
     def __init__(
-        self, cls: type[BaseException], args: Sequence[Value] = (), real: Any = None, source: Source | None = None
+        self, cls: type[BaseException], args: Args = (), real: Any = None, source: Source | None = None
     ) -> None:
         super().__init__(cls, real, source)
         self.args = TupleValue(list(args))
@@ -55,7 +63,7 @@ class ExceptionValue(ObjectValue):
             if found is not None:
                 return found
         if self.source is not None and name == "args":
-            return tx.capture.outside.wrap(self.real.args, AttrSource(self.source, "args"))
+            return tx.outside.wrap(self.real.args, AttrSource(self.source, "args"))
         return super()._read_descriptor(tx, name, descriptor)
 
     def _builtin_attribute(self, name: str) -> Value | None:
@@ -139,9 +147,7 @@ def builtin_base(cls: type) -> type[BaseException]:
     return found
 
 
-def construct_exception(
-    tx: Interpreter, cls: type[BaseException], args: Sequence[Value], kwargs: dict[str, Value]
-) -> Value:
+def construct_exception(tx: Interpreter, cls: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
     """``cls(*args, **kwargs)``."""
     if issubclass(cls, UNSUPPORTED_EXCEPTIONS) or cls.__new__ is not builtin_base(cls).__new__:
         raise Unsupported("unsupported call", f"{cls.__name__}()")
@@ -149,7 +155,7 @@ def construct_exception(
     init = next(vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c))
     if isinstance(init, types.FunctionType):
         exception.special_method(tx, "__init__")  # for its guard
-        result = FunctionValue.from_outside(tx.capture.outside, init, None).call(tx, [exception, *args], kwargs)
+        result = FunctionValue.from_outside(tx.outside, init, None).call(tx, [exception, *args], kwargs)
         if not tx.is_none(result):
             raise Unsupported("exception", "__init__() should return None")
     else:
@@ -157,7 +163,7 @@ def construct_exception(
     return exception
 
 
-def init_exception(tx: Interpreter, new: ExceptionValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def init_exception(tx: Interpreter, new: ExceptionValue, args: Args, kwargs: Kwargs) -> Value:
     """``Exception.__init__(new, *args)``."""
     if kwargs or (len(args) > 1 and issubclass(new.cls, PARSING_EXCEPTIONS)):
         raise Unsupported("unsupported call", f"{new.cls.__name__}() with these arguments")

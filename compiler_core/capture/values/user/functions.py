@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.values.base import UNBOUND, NamedMethodValue, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    UNBOUND,
+    Args,
+    Call,
+    Kwargs,
+    NamedMethodValue,
+    ObservedException,
+    Value,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
@@ -51,7 +60,7 @@ class CellValue(Value):
                 obj = self.real.cell_contents
             except ValueError:
                 raise Unsupported("exception", "a free variable is used before it is assigned") from None
-            self._contents = tx.capture.outside.wrap(obj, self.contents_source())
+            self._contents = tx.outside.wrap(obj, self.contents_source())
         if self._contents is UNBOUND:
             raise Unsupported("exception", "a free variable is used before it is assigned")
         return self._contents
@@ -78,7 +87,7 @@ class CellValue(Value):
 
     def set(self, tx: Interpreter, value: Value) -> None:
         if self.source is not None:
-            tx.capture.effects.note_mutation(self)
+            tx.effects.note_mutation(self)
         self._contents = value
 
     def children(self) -> Sequence[Value]:
@@ -166,17 +175,16 @@ class FunctionValue(Value):
         if self.source is None or self.fn is None:
             return
         if _is_identified_by_code(self.fn):
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.fn)
-            tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__code__"), self.fn.__code__)
-            tx.capture.guards.add("ID_MATCH", AttrSource(self.source, "__globals__"), self.fn.__globals__)
+            tx.guards.add("TYPE_MATCH", self.source, self.fn)
+            tx.guards.add("ID_MATCH", AttrSource(self.source, "__code__"), self.fn.__code__)
+            tx.guards.add("ID_MATCH", AttrSource(self.source, "__globals__"), self.fn.__globals__)
         else:
-            tx.capture.guards.add("ID_MATCH", self.source, self.fn)
+            tx.guards.add("ID_MATCH", self.source, self.fn)
 
     def constant(self, tx: Interpreter) -> Any:
         if self.fn is None:
             return super().constant(tx)
-        if self.source is not None:
-            tx.capture.guards.add("ID_MATCH", self.source, self.fn)
+        tx.guards.add("ID_MATCH", self.source, self.fn)
         return self.fn
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
@@ -195,8 +203,8 @@ class FunctionValue(Value):
         raise observed_exception(AttributeError, f"'function' object has no attribute {name!r}")
 
     def _read_outside(self, tx: Interpreter, fn: types.FunctionType, name: str) -> Value | None:
-        base = self.source or tx.capture.guards.held(fn, self.name)
-        attributes = tx.capture.outside.attributes_of(fn, base)
+        base = self.source or tx.guards.held(fn, self.name)
+        attributes = tx.outside.attributes_of(fn, base)
         if name == "__dict__":
             from compiler_core.capture.values.user.object_attributes import InstanceDictValue  # built on this module
 
@@ -205,9 +213,9 @@ class FunctionValue(Value):
             found = attributes.stored[name]
             return None if found is UNBOUND else found
         if name in fn.__dict__ or name in (*_NEW_FUNCTION_ATTRIBUTES, "__kwdefaults__", "__annotations__"):
-            return tx.capture.outside.wrap(getattr(fn, name), AttrSource(base, name))
+            return tx.outside.wrap(getattr(fn, name), AttrSource(base, name))
         if not hasattr(fn, name):
-            tx.capture.guards.add("NO_ATTRIBUTE", base, name)
+            tx.guards.add("NO_ATTRIBUTE", base, name)
         return None
 
     def _read_new(self, name: str) -> Value | None:
@@ -224,7 +232,7 @@ class FunctionValue(Value):
     def as_key(self, tx: Interpreter) -> Any:
         return self if self.fn is None else super().as_key(tx)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         """``function.__get__(instance, cls)``."""
         return self if tx.is_none(args[0]) else MethodValue(self, args[0])
 
@@ -232,9 +240,9 @@ class FunctionValue(Value):
         self.install_guards(tx)
         is_plain = inspect.getattr_static(types.FunctionType, name, None) is None
         if self.fn is not None and is_plain:
-            base = self.source or tx.capture.guards.held(self.fn, self.name)
-            attributes = tx.capture.outside.attributes_of(self.fn, base)
-            tx.capture.effects.note_attribute(attributes, name)
+            base = self.source or tx.guards.held(self.fn, self.name)
+            attributes = tx.outside.attributes_of(self.fn, base)
+            tx.effects.note_attribute(attributes, name)
             attributes.stored[name] = value
         elif self.fn is not None:
             raise Unsupported("unsupported mutation", f"{self}.{name} of a function from outside")
@@ -248,7 +256,7 @@ class FunctionValue(Value):
     def same_object(self, other: Value) -> bool:
         return self is other or (isinstance(other, FunctionValue) and self.fn is not None and self.fn is other.fn)
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         self.install_guards(tx)
         return tx.call_function_value(self, list(args), kwargs)
 
@@ -318,9 +326,7 @@ class MethodValue(Value):
             return self.function
         return self.function.get_attr(tx, name)
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]]:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, [self.owner, *args], kwargs
 
     def children(self) -> Sequence[Value]:
@@ -336,7 +342,7 @@ class PartialValue(Value):
     always_true = True
     cls = functools.partial
 
-    def __init__(self, function: Value, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+    def __init__(self, function: Value, args: Args, kwargs: Kwargs) -> None:
         self.function = function
         self.args = list(args)
         self.keywords = DictValue(dict(kwargs))
@@ -367,9 +373,7 @@ class PartialValue(Value):
             super().set_attr(tx, name, value)
         self.stored[name] = value
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]]:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def children(self) -> Sequence[Value]:
@@ -393,9 +397,7 @@ class CompiledValue(Value):
         self.function = function
         self.options = options
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]]:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, list(args), kwargs
 
     def children(self) -> Sequence[Value]:
@@ -414,7 +416,7 @@ def make_partial(
     return partial
 
 
-def bind_arguments(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind_arguments(function: FunctionValue, args: list[Value], kwargs: Kwargs) -> dict[str, Value]:
     """Binds arguments to the names of parameters; raises the same TypeError as Python."""
     code = function.code
     names = code.co_varnames
@@ -444,7 +446,7 @@ def bind_arguments(function: FunctionValue, args: list[Value], kwargs: dict[str,
     return local
 
 
-def _argument_error(function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> ObservedException:
+def _argument_error(function: FunctionValue, args: list[Value], kwargs: Kwargs) -> ObservedException:
     """Returns Python's TypeError for wrong arguments, which Python raises before it runs the function."""
     try:
         function.with_parameters()(*args, **kwargs)

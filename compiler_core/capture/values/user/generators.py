@@ -7,7 +7,14 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, observed_exception
+from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
+    NamedMethodValue,
+    ObservedException,
+    Value,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import IteratorValue
 from compiler_core.capture.values.user.exceptions import ExceptionValue, as_exception, exception_value
@@ -28,9 +35,7 @@ class GeneratorValue(IteratorValue):
     always_true = True
     cls = types.GeneratorType
 
-    def __init__(
-        self, body: Interpreter, function: FunctionValue, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> None:
+    def __init__(self, body: Interpreter, function: FunctionValue, args: Args, kwargs: Kwargs) -> None:
         super().__init__([])
         self.body = body
         self.creating_call = (function, args, kwargs)
@@ -87,17 +92,17 @@ class GeneratorValue(IteratorValue):
         if self.finished:
             self.body.returned = NONE
             return None
-        body, location = self.body, tx.capture.guards.location
+        body, location = self.body, tx.guards.location
         body.set_caller(tx)
         self.running = True
         try:
             found = body.run_to_yield(thrown)
         except ObservedException as error:
-            tx.capture.graph.current_tx, tx.capture.guards.location = tx, location
+            tx.graph.current_tx, tx.guards.location = tx, location
             self.finished, self.running = True, False
             self._track_suspension(tx)
             raise _convert_stop_iteration(error) from None
-        tx.capture.graph.current_tx, tx.capture.guards.location = tx, location
+        tx.graph.current_tx, tx.guards.location = tx, location
         self.finished, self.running = found is None, False
         self._track_suspension(tx)
         return found
@@ -119,7 +124,7 @@ class GeneratorValue(IteratorValue):
             return NamedMethodValue(self, name)
         return super().get_attr(tx, name)
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         method: Any = getattr(self, f"method_{name.strip('_')}", None)
         if method is None or kwargs:
             raise Unsupported("generator", f"{self}.{name}()")

@@ -18,6 +18,9 @@ from torch.nn.utils.rnn import PackedSequence
 from compiler_core.capture.values.base import (
     ABSENT,
     UNBOUND,
+    Args,
+    Call,
+    Kwargs,
     ObservedException,
     Value,
     is_data_descriptor,
@@ -77,18 +80,14 @@ class ModuleValue(ObjectValue):
         if table_value.is_loaded:
             return table_value.mapping(tx).get(name)
         found = self._entry_dict[table]
-        return (
-            tx.capture.outside.wrap(found[name], AttrSource(self._outside_source(), name, table))
-            if name in found
-            else None
-        )
+        return tx.outside.wrap(found[name], AttrSource(self._outside_source(), name, table)) if name in found else None
 
     def _outside_source(self) -> Any:
         assert self.source is not None
         return self.source
 
     def _getattr_fallback(self, tx: Interpreter, name: str) -> Value | None:
-        tx.capture.guards.add_class_names(self.cls, "__getattr__")
+        tx.guards.add_class_names(self.cls, "__getattr__")
         if _is_of_compiled_module(self.cls):
             original = self.find_registered(tx, "_orig_mod")
             if isinstance(original, ModuleValue):
@@ -109,9 +108,7 @@ class ModuleValue(ObjectValue):
         """Guards that no table has the entry `name`."""
         for table in MODULE_TABLES:
             if not self.table(tx, table).is_loaded:
-                tx.capture.guards.add(
-                    "DICT_CONTAINS", GetItemSource(InstanceDictSource(self._outside_source()), table), name
-                )
+                tx.guards.add("DICT_CONTAINS", GetItemSource(InstanceDictSource(self._outside_source()), table), name)
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.install_guards(tx)
@@ -158,13 +155,13 @@ class ModuleValue(ObjectValue):
         if others or is_attribute:
             raise Unsupported("unsupported mutation", f"{self.path}.{name} is registered or set elsewhere")
         if self.source is not None:
-            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
+            tx.guards.add("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
 
     def _assign_attribute(self, tx: Interpreter, name: str, value: Value) -> None:
         on_class = inspect.getattr_static(self.cls, name, ABSENT)
         if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
             self._guard_class(tx, name, on_class)
-            tx.capture.outside.wrap(on_class.fset).call(tx, [self, value], {})
+            tx.outside.wrap(on_class.fset).call(tx, [self, value], {})
         elif on_class is not ABSENT and is_data_descriptor(on_class):
             raise Unsupported("unsupported mutation", f"{self.path}.{name}, a {type(on_class).__name__}")
         else:
@@ -183,7 +180,7 @@ class ModuleValue(ObjectValue):
 
     # --- calls
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         self.install_guards(tx)
         if not self._has_torch_call(tx):
             return super().call(tx, args, kwargs)
@@ -191,14 +188,12 @@ class ModuleValue(ObjectValue):
 
     def _has_torch_call(self, tx: Interpreter) -> bool:
         """Whether a call of the module runs PyTorch's ``nn.Module.__call__``."""
-        tx.capture.guards.add_class_names(self.cls, *CALL_METHODS)
+        tx.guards.add_class_names(self.cls, *CALL_METHODS)
         is_own = issubclass(self.cls, torch.fx.GraphModule) and is_graph_call(lookup_in_mro(self.cls, "__call__"))
         known = {name: function for name, function in CALL_METHODS.items() if name != "__call__" or not is_own}
         return all(lookup_in_mro(self.cls, name) is function for name, function in known.items())
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call | None:
         self.install_guards(tx)
         if _is_of_compiled_module(self.cls) and not has_hooks(tx, self):
             return self.get_attr(tx, "_orig_mod"), list(args), kwargs
@@ -218,8 +213,8 @@ class ModuleValue(ObjectValue):
         if table.is_loaded:
             return list(table.mapping(tx).values())
         modules, source = self._entry_dict["_modules"], self._outside_source()
-        tx.capture.guards.add("DICT_KEYS", GetItemSource(InstanceDictSource(source), "_modules"), list(modules))
-        return [tx.capture.outside.wrap(m, AttrSource(source, k, "_modules")) for k, m in modules.items()]
+        tx.guards.add("DICT_KEYS", GetItemSource(InstanceDictSource(source), "_modules"), list(modules))
+        return [tx.outside.wrap(m, AttrSource(source, k, "_modules")) for k, m in modules.items()]
 
     def truth(self, tx: Interpreter) -> bool:
         if not hasattr(self.cls, "__bool__") and hasattr(self.cls, "__len__"):
@@ -249,12 +244,12 @@ def has_hooks(tx: Interpreter, module: ModuleValue) -> bool:
     return any(_hooks(tx, module, kind) for kind in (*FORWARD_HOOKS, *BACKWARD_HOOKS))
 
 
-def takes_packed_sequence(module: ModuleValue, args: Sequence[Value]) -> bool:
+def takes_packed_sequence(module: ModuleValue, args: Args) -> bool:
     """Whether an RNN is called with a packed sequence, whose sizes its ``forward`` reads."""
     return issubclass(module.cls, RNNBase) and any(arg.python_type() is PackedSequence for arg in args)
 
 
-def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Args, kwargs: Kwargs) -> Value:
     """``nn.Module.__call__``."""
     if any(_hooks(tx, module, kind) for kind in BACKWARD_HOOKS):
         raise Unsupported("unsupported call", f"{module.cls.__name__} has backward hooks")
@@ -267,9 +262,7 @@ def call_with_hooks(tx: Interpreter, module: ModuleValue, args: Sequence[Value],
     return result
 
 
-def _call_forward(
-    tx: Interpreter, module: ModuleValue, args: Sequence[Value], kwargs: dict[str, Value], hooks: list[Hook]
-) -> Value:
+def _call_forward(tx: Interpreter, module: ModuleValue, args: Args, kwargs: Kwargs, hooks: list[Hook]) -> Value:
     if takes_packed_sequence(module, args):
         raise Unsupported("packed sequence", f"{module.cls.__name__} of a packed sequence")
     try:
@@ -282,9 +275,9 @@ def _call_forward(
 
 def _hooks(tx: Interpreter, module: ModuleValue, kind: str) -> list[Hook]:
     """Returns the hooks of all modules, then those of this one, in the order in which they are called."""
-    namespace = tx.capture.guards.held(nn_module.__dict__, "torch.nn.modules.module")
+    namespace = tx.guards.held(nn_module.__dict__, "torch.nn.modules.module")
     name = f"_global{kind}"
-    global_hooks = tx.capture.outside.wrap(vars(nn_module)[name], GetItemSource(namespace, name))
+    global_hooks = tx.outside.wrap(vars(nn_module)[name], GetItemSource(namespace, name))
     return [*_entries(tx, global_hooks), *_entries(tx, module.table(tx, kind))]
 
 
@@ -292,7 +285,7 @@ def _entries(tx: Interpreter, table: Value) -> list[Hook]:
     """Returns the hooks in a table; an empty one gets a single guard on its length."""
     assert isinstance(table, DictValue)
     if not table.is_loaded and not table.real:
-        tx.capture.guards.add("DICT_LENGTH", table.source, 0)  # type: ignore[arg-type]
+        tx.guards.add("DICT_LENGTH", table.source, 0)
         return []
     return list(table.mapping(tx).items())
 
@@ -305,7 +298,7 @@ def _is_marked(tx: Interpreter, module: ModuleValue, key: Any, table: str) -> bo
 
 
 def _call_pre_hook(
-    tx: Interpreter, module: ModuleValue, key: Any, hook: Value, args: Sequence[Value], kwargs: dict[str, Value]
+    tx: Interpreter, module: ModuleValue, key: Any, hook: Value, args: Args, kwargs: Kwargs
 ) -> tuple[Sequence[Value], dict[str, Value]]:
     """Calls a forward pre-hook; returns the arguments, which it may replace."""
     if _is_marked(tx, module, key, "_forward_pre_hooks_with_kwargs"):
@@ -329,8 +322,8 @@ def _call_forward_hook(
     module: ModuleValue,
     key: Any,
     hook: Value,
-    args: Sequence[Value],
-    kwargs: dict[str, Value],
+    args: Args,
+    kwargs: Kwargs,
     result: Value,
 ) -> Value:
     """Calls a forward hook; returns the result of the module, which it may replace."""
@@ -425,7 +418,7 @@ class ModuleSliceValue(Value):
             raise Unsupported("unsupported operation", "a slice of a slice of modules")
         return _item_at(self.modules, key.constant(tx))
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         if self.container.cls is not torch.nn.Sequential or kwargs or len(args) != 1:
             raise Unsupported("unsupported call", str(self))
         result = args[0]

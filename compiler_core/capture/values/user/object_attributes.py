@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.values.base import (
     ABSENT,
     UNBOUND,
+    Args,
     ObservedException,
     Value,
     guard_class_attribute,
@@ -60,14 +61,13 @@ class InstanceValue(Value):
         return self.source.text if self.source else f"{self.cls.__name__} object"
 
     def install_guards(self, tx: Interpreter) -> None:
-        if self.source is not None:
-            tx.capture.guards.add("TYPE_MATCH", self.source, self.real)
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         found = self.find_attr(tx, name)
         if found is None:
-            if self.source is not None and name not in self.stored:
-                tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
+            if name not in self.stored:
+                tx.guards.add("NO_ATTRIBUTE", self.source, name)
             raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return found
 
@@ -80,7 +80,7 @@ class InstanceValue(Value):
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self.cls.__name__} overrides __getattribute__")
         self._guard_class(tx, "__getattribute__", getter)
-        function = FunctionValue.from_outside(tx.capture.outside, getter, None)
+        function = FunctionValue.from_outside(tx.outside, getter, None)
         return self._find_or_getattr(tx, name, lambda: function.call(tx, [self, ConstantValue(name)], {}))
 
     def _find_or_getattr(self, tx: Interpreter, name: str, find: Callable[[], Value | None]) -> Value | None:
@@ -106,7 +106,7 @@ class InstanceValue(Value):
 
     def _read_descriptor(self, tx: Interpreter, name: str, descriptor: Any) -> Value | None:
         if descriptor is vars(object)["__class__"]:
-            return tx.capture.outside.wrap(self.cls)
+            return tx.outside.wrap(self.cls)
         if name == "__dict__":
             return self._instance_dict()
         if isinstance(descriptor, types.MemberDescriptorType):
@@ -122,7 +122,7 @@ class InstanceValue(Value):
             contents = object.__getattribute__(self.real, name)  # hasattr() would call the class's own __getattr__
         except AttributeError:
             return None
-        return tx.capture.outside.wrap(contents, AttrSource(self.source, name))
+        return tx.outside.wrap(contents, AttrSource(self.source, name))
 
     def _instance_dict(self) -> Value:
         if any(vars(c).get("__slots__") for c in self.cls.__mro__):
@@ -137,7 +137,7 @@ class InstanceValue(Value):
         attributes = getattr(self.real, "__dict__", {})
         if name in attributes:
             place = None if self.cls is threading.local else "__dict__"  # each thread has another dict
-            return tx.capture.outside.wrap(attributes[name], AttrSource(self.source, name, place))
+            return tx.outside.wrap(attributes[name], AttrSource(self.source, name, place))
         return None
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
@@ -145,12 +145,12 @@ class InstanceValue(Value):
         self._guard_class(tx, name, found)
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self, self.cls)
-        if (stored := tx.capture.effects.class_value(self.cls.__mro__, name)) is not None:
+        if (stored := tx.effects.class_value(self.cls.__mro__, name)) is not None:
             return stored
         # an instance attribute that the frame deleted still exists when guards run, so they read the class's instead
         is_hidden = name in self.stored
-        base = (None if is_hidden else self.source) or tx.capture.guards.held(self.cls, self.cls.__qualname__)
-        return tx.capture.outside.wrap_attribute(found, AttrSource(base, name))
+        base = (None if is_hidden else self.source) or tx.guards.held(self.cls, self.cls.__qualname__)
+        return tx.outside.wrap_attribute(found, AttrSource(base, name))
 
     def _guard_class(self, tx: Interpreter, name: str, found: Any) -> None:
         guard_class_attribute(tx, self.cls, name, found)
@@ -165,7 +165,7 @@ class InstanceValue(Value):
             return tx.call_static(getter, [self, ConstantValue(name)], {})
         if not isinstance(getter, types.FunctionType):
             raise Unsupported("unsupported attribute", f"{self}.{name}")
-        return FunctionValue.from_outside(tx.capture.outside, getter, None).call(tx, [self, ConstantValue(name)], {})
+        return FunctionValue.from_outside(tx.outside, getter, None).call(tx, [self, ConstantValue(name)], {})
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.install_guards(tx)
@@ -198,10 +198,10 @@ class InstanceValue(Value):
         """Sets an attribute of the instance itself; UNBOUND deletes it."""
         if self.dict_was_iterated and (value is UNBOUND or name not in self.real.__dict__ or self._is_deleted(name)):
             raise Unsupported("unsupported mutation", f"{self}.{name}, after a loop over the __dict__")
-        if tx.capture.effects.frozen and self._has_already(tx, name, value):
+        if tx.effects.frozen and self._has_already(tx, name, value):
             return
         if self.source is not None:
-            tx.capture.effects.note_attribute(self, name)
+            tx.effects.note_attribute(self, name)
         if value is UNBOUND and self.source is None:
             del self.stored[name]
         else:
@@ -238,8 +238,8 @@ class InstanceValue(Value):
         is_slot = isinstance(lookup_in_mro(self.cls, name), types.MemberDescriptorType)
         read = self._slot if is_slot else self._instance_attr
         if self._is_deleted(name) or (name not in self.stored and read(tx, name) is None):
-            if is_slot and self.source is not None:
-                tx.capture.guards.add("NO_ATTRIBUTE", self.source, name)
+            if is_slot:
+                tx.guards.add("NO_ATTRIBUTE", self.source, name)
             self._guard_absent(tx, name)
             raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.store(tx, name, UNBOUND)
@@ -247,7 +247,7 @@ class InstanceValue(Value):
     def _guard_absent(self, tx: Interpreter, name: str) -> None:
         """Guards that the ``__dict__`` of an outside object has no such attribute."""
         if self.source is not None and hasattr(self.real, "__dict__") and name not in self.stored:
-            tx.capture.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
+            tx.guards.add("DICT_CONTAINS", InstanceDictSource(self.source), name)
 
     # --- special methods that the class defines in Python
 
@@ -257,12 +257,12 @@ class InstanceValue(Value):
         if isinstance(found, types.FunctionType):
             self.install_guards(tx)
             self._guard_class(tx, name, found)
-            return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), self)
+            return MethodValue(FunctionValue.from_outside(tx.outside, found, None), self)
         if found is ABSENT or isinstance(found, BUILTIN_METHODS):
             return None
         raise Unsupported("unsupported operation", f"{self.cls.__name__}.{name}, a {type(found).__name__}")
 
-    def _special_call(self, tx: Interpreter, name: str, args: Sequence[Value]) -> Value:
+    def _special_call(self, tx: Interpreter, name: str, args: Args) -> Value:
         method = self.special_method(tx, name)
         if method is None:
             raise Unsupported("unsupported operation", f"{self.cls.__name__} has no {name} in Python")
@@ -349,13 +349,13 @@ def descriptor_get(
 ) -> Value:
     """``found.__get__(instance, cls)``, where `found` is the entry `name` of `owner`, a class in the MRO of `cls`."""
     if isinstance(found, types.FunctionType):
-        return MethodValue(FunctionValue.from_outside(tx.capture.outside, found, None), instance)
+        return MethodValue(FunctionValue.from_outside(tx.outside, found, None), instance)
     if isinstance(found, property):
         return _accessor(tx, found.fget, found, "getter", name, instance).call(tx, [instance], {})
     if isinstance(found, staticmethod):
-        return tx.capture.outside.wrap(found.__func__)
+        return tx.outside.wrap(found.__func__)
     if isinstance(found, classmethod):
-        return MethodValue(tx.capture.outside.wrap(found.__func__), StaticValue(cls))
+        return MethodValue(tx.outside.wrap(found.__func__), StaticValue(cls))
     if isinstance(found, functools._lru_cache_wrapper):
         return MethodValue(StaticValue(found), instance)
     if isinstance(found, functools.cached_property):
@@ -386,7 +386,7 @@ def descriptor_delete(tx: Interpreter, found: Any, name: str, instance: Instance
 def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: str, instance: Value) -> Value:
     """Returns the getter, setter or deleter `function` of a property; raises if it has none."""
     if function is not None:
-        return tx.capture.outside.wrap(function)
+        return tx.outside.wrap(function)
     if type(found) is not property:
         raise Unsupported("exception", f"{name} has no {what}")
     raise observed_exception(
@@ -395,17 +395,17 @@ def _accessor(tx: Interpreter, function: Any, found: property, what: str, name: 
 
 
 def _cached_property(tx: Interpreter, found: functools.cached_property[Any], instance: Value) -> Value:
-    value = tx.capture.outside.wrap(found.func).call(tx, [instance], {})
+    value = tx.outside.wrap(found.func).call(tx, [instance], {})
     if found.attrname is None:
         raise Unsupported("exception", "a cached_property without a name")
     instance.store(tx, found.attrname, value)  # type: ignore[attr-defined]
     return value
 
 
-def _user_method(tx: Interpreter, found: Any, name: str, cls: type, method: str, args: Sequence[Value]) -> Value:
+def _user_method(tx: Interpreter, found: Any, name: str, cls: type, method: str, args: Args) -> Value:
     """Calls a method of a descriptor whose class is the user's."""
-    source = entry_of_class(tx.capture.guards.held(cls, cls.__qualname__), name)
-    descriptor = tx.capture.outside.wrap(found, source)
+    source = entry_of_class(tx.guards.held(cls, cls.__qualname__), name)
+    descriptor = tx.outside.wrap(found, source)
     function = descriptor.special_method(tx, method)
     if function is None:
         raise Unsupported("unsupported attribute", f"{cls.__name__}.{name}, a {type(found).__name__}")

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.values.base import (
     ABSENT,
     UNBOUND,
+    Args,
+    Call,
+    Kwargs,
     NamedMethodValue,
     ObservedException,
     Value,
@@ -63,9 +66,7 @@ class ObjectValue(InstanceValue):
         super().__init__(cls, real, source)
         self._return_value: Value = NONE
 
-    def forwarded_call(
-        self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]
-    ) -> tuple[Value, list[Value], dict[str, Value]] | None:
+    def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call | None:
         method = self.special_method(tx, "__call__")
         if method is None:
             raise Unsupported("unsupported call", f"a {self.cls.__name__}")
@@ -240,7 +241,7 @@ class SubclassValue(ObjectValue):
         if not isinstance(self.contents, TupleValue) or not is_compared_as_tuple(self.cls):
             return super().as_key(tx)
         key = tuple.__new__(self.cls, [v.as_key(tx) for v in self.contents.unpack(tx)])
-        tx.capture.outside.tuple_keys[id(key)] = key, self
+        tx.outside.tuple_keys[id(key)] = key, self
         return key
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
@@ -256,7 +257,7 @@ class SubclassValue(ObjectValue):
         index = field_index(descriptor)
         return super()._read_descriptor(tx, name, descriptor) if index is None else self.contents.unpack(tx)[index]
 
-    def call_builtin(self, tx: Interpreter, descriptor: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_builtin(self, tx: Interpreter, descriptor: Any, args: Args, kwargs: Kwargs) -> Value:
         """Calls a method of the builtin class that this class derives from."""
         name, base = descriptor.__name__, self.contents.cls
         if inspect.getattr_static(base, name, None) is not descriptor:
@@ -273,7 +274,7 @@ class SubclassValue(ObjectValue):
             return self._call_ordered_dict(tx, name, args, kwargs)
         return self.contents.call_method(tx, name, list(args), kwargs)
 
-    def _call_ordered_dict(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def _call_ordered_dict(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         """Calls a method of OrderedDict whose C code calls ``__setitem__`` of the subclass."""
         if name not in ("update", "__init__"):
             raise Unsupported("unsupported call", f"OrderedDict.{name} of a {self.cls.__name__}")
@@ -355,7 +356,7 @@ def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any
     return instance
 
 
-def new_instance(tx: Interpreter, cls: type, args: Sequence[Value]) -> SubclassValue:
+def new_instance(tx: Interpreter, cls: type, args: Args) -> SubclassValue:
     """``base.__new__(cls, *args)``.  Only tuples get their contents from ``__new__``."""
     base: Any = container_base(cls)
     if base is tuple:
@@ -376,7 +377,7 @@ class AutogradContextValue(ObjectValue):
             if name in self.stored:
                 return self.stored[name]
             if name == "needs_input_grad" and self.source is not None:
-                return tx.capture.outside.wrap(self.real.needs_input_grad, AttrSource(self.source, name))
+                return tx.outside.wrap(self.real.needs_input_grad, AttrSource(self.source, name))
         return super()._read_descriptor(tx, name, descriptor)
 
     def generic_set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
@@ -419,7 +420,7 @@ class SuperValue(Value):
         if self.after not in mro:
             raise Unsupported("unsupported attribute", f"super().{name} in a metaclass")
         classes = mro[mro.index(self.after) + 1 :]
-        if (stored := tx.capture.effects.class_value(classes, name)) is not None:
+        if (stored := tx.effects.class_value(classes, name)) is not None:
             return stored
         for cls in classes:
             if name in cls.__dict__:
@@ -439,15 +440,15 @@ class SuperValue(Value):
             return StaticValue(found.__get__).call(tx, [self.owner], {})
         if is_descriptor(found):
             return descriptor_get(tx, found, name, self.owner, start, cls)
-        return tx.capture.outside.wrap_attribute(found, AttrSource(tx.capture.guards.held(cls, cls.__qualname__), name))
+        return tx.outside.wrap_attribute(found, AttrSource(tx.guards.held(cls, cls.__qualname__), name))
 
     def _read_from_class(self, tx: Interpreter, found: Any, name: str) -> Value:
         if isinstance(found, types.FunctionType):
-            return FunctionValue.from_outside(tx.capture.outside, found, None)
+            return FunctionValue.from_outside(tx.outside, found, None)
         if isinstance(found, staticmethod):
-            return tx.capture.outside.wrap(found.__func__)
+            return tx.outside.wrap(found.__func__)
         if isinstance(found, classmethod):
-            return MethodValue(tx.capture.outside.wrap(found.__func__), self.owner)
+            return MethodValue(tx.outside.wrap(found.__func__), self.owner)
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__
@@ -477,7 +478,7 @@ class BoundBuiltinValue(Value):
         is_slot = isinstance(self.descriptor, types.WrapperDescriptorType)
         return types.MethodWrapperType if is_slot else types.BuiltinMethodType
 
-    def call(self, tx: Interpreter, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         return StaticValue(self.descriptor).call(tx, [self.owner, *args], kwargs)
 
     def children(self) -> Sequence[Value]:
@@ -494,7 +495,7 @@ def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value
     function = found.fget if isinstance(found, property) else found
     if isinstance(function, types.FunctionType) and name not in vars(obj):
         guard_class_attribute(tx, type(obj), name, found)
-        inlined = FunctionValue.from_outside(tx.capture.outside, function, None)
+        inlined = FunctionValue.from_outside(tx.outside, function, None)
         return inlined.call(tx, [member], {}) if isinstance(found, property) else MethodValue(inlined, member)
     try:
         value: Any = getattr(obj, name)
@@ -504,4 +505,4 @@ def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value
         return ConstantValue(value)
     if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(found, enum.property):
         return NamedMethodValue(member, name)
-    return tx.capture.outside.wrap(value)
+    return tx.outside.wrap(value)
