@@ -1645,6 +1645,14 @@ def test_interpolations_with_symbolic_sizes_are_eagers_kernels(name):
     check(program, [inputs(n) for n in (4, 5, 7)], expected, grad=True, backend="aot_eager", tolerance=tolerance)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_interpolations_to_symbolic_sizes_have_gradients(mode, antialias):
+    program = lambda x, n: F.interpolate(x, size=(n, 4), mode=mode, antialias=antialias)
+    inputs = [lambda n=n: (torch.randn(1, 2, 5, 5), n) for n in (4, 6, 7)]
+    check(program, inputs, Expected(compiles=2, breaks=[]), grad=True, backend="aot_eager")
+
+
 WRITES_THROUGH_EXPANDED = {
     "mul": lambda x: x.expand(1, 3).mul_(0.5),
     "copy": lambda x: x.expand(3).copy_(torch.tensor([1e-3, 2e-3, 7.0])),

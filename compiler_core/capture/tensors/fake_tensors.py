@@ -139,10 +139,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             if Fact.INDEXED_READ in known:
                 with self:
                     args = (args[0], _unsqueeze_scalar_indices(args[1]), *args[2:])
-            if Fact.INTERPOLATION_GRADIENT in known and any(isinstance(size, torch.SymInt) for size in args[2]):
-                gradient, _, input_sizes = args[:3]
-                with self:
-                    return gradient.new_empty(input_sizes).to(memory_format=suggest_memory_format(gradient))
+            if Fact.INTERPOLATION_GRADIENT in known:
+                gradient, size, input_size = args[:3]
+                if any(isinstance(each, torch.SymInt) for each in (*size, *input_size)):
+                    with self:
+                        return gradient.new_empty(input_size).to(memory_format=suggest_memory_format(gradient))
             if func is aten.select.int and isinstance(args[-1], torch.SymInt) and free_unbacked_symbols(args[-1]):
                 result: Any = self._select(types, args)
             else:
