@@ -145,6 +145,15 @@ def test_strides_that_differ() -> None:
     assert len(record_of(compiled).compiles) == 2
 
 
+def test_a_batch_as_large_as_the_channels() -> None:
+    """Is no other case than other batches."""
+
+    def normalised(x: torch.Tensor) -> torch.Tensor:
+        return torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)
+
+    assert len(run(normalised, [3, 4, 5, 6]).compiles) == 2
+
+
 def test_a_number_guarded_by_its_type() -> None:
     compiled = cc.compile(lambda x, n: x * n if n == 5 else x, backend="eager", strict=True)
     x = torch.ones(2)

@@ -243,7 +243,11 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             with self:
                 return self._with_strides(result, torch.empty(result.shape, memory_format=order).stride())
         shape = next(r.shape for r in result if r is not None)
-        return tuple(self._in_memory_format(r, order) if r is not None and r.shape == shape else r for r in result)
+        # the ranks first: torch.Size would compare a symbolic batch with a number of channels
+        return tuple(
+            self._in_memory_format(r, order) if r is not None and r.dim() == len(shape) and r.shape == shape else r
+            for r in result
+        )
 
     def _with_strides(self, result: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
         if all(guard_or_false(a == b) for a, b in zip(result.stride(), strides, strict=True)):
