@@ -38,6 +38,9 @@ _CHECKS_OF_DISTRIBUTIONS = tuple(
 )
 _PACKING_FILE = _TORCH_NN + os.path.join("utils", "rnn.py")
 _RNN_FILE = _TORCH_NN + os.path.join("modules", "rnn.py")
+_MODULES = _TORCH_NN + "modules" + os.sep
+_CONVOLUTION_FILE = _MODULES + "conv.py"
+_FUNCTIONAL_FILE = _TORCH_NN + "functional.py"
 _CELLS = frozenset({"RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"})
 _PADDING = frozenset({"pad_sequence", "unpad_sequence"})
 _OPTIMIZERS = (_TORCH + "optim" + os.sep, _TORCH + os.sep.join(("amp", "grad_scaler.py")))
@@ -263,6 +266,21 @@ def _makes_module(code: types.CodeType) -> bool:
     )
 
 
+@weak_cache
+def _calls_one_kernel(code: types.CodeType) -> bool:
+    """Whether a function of `torch.nn` does one operation, such as `nn.Linear` and `torch.nn.functional.relu`: where
+    Python calls it, nothing can be fused with it."""
+    if code.co_filename == _RNN_FILE:
+        return code.co_qualname.partition(".")[0] not in _CELLS
+    if code.co_filename in (_FUNCTIONAL_FILE, _CONVOLUTION_FILE):
+        return True
+    if not code.co_filename.startswith(_MODULES):
+        return False
+    instructions = list(dis.get_instructions(code))
+    calls = [each for each in instructions if each.opname.startswith("CALL")]
+    return len(calls) <= 1 and not any(each.opcode in (*dis.hasjrel, *dis.hasjabs) for each in instructions)
+
+
 def packs_sequences(code: types.CodeType) -> bool:
     """Whether a function of PyTorch makes or reads packed sequences, whose sizes are values of tensors."""
     return code.co_filename == _PACKING_FILE and code.co_name not in _PADDING
@@ -288,7 +306,7 @@ def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
         return "part of making a module"
     if not inlining and code.co_filename in _CHECKS_OF_DISTRIBUTIONS:
         return "part of checking the arguments of a distribution"
-    if not inlining and code.co_filename == _RNN_FILE and code.co_qualname.partition(".")[0] not in _CELLS:
+    if not inlining and _calls_one_kernel(code):
         return "it only calls PyTorch's own kernel"
     if not inlining and any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
         return "a callback of the garbage collector, which may run at any time"
