@@ -23,8 +23,8 @@ from compiler_core.autograd.joint import JointGraph
 from compiler_core.records import Compile
 from compiler_core.support import torch_state
 from compiler_core.support.eager_warnings import silence_warnings
-from compiler_core.support.fx_graphs import draws_random_numbers, graph_module
-from compiler_core.support.node_facts import communicates
+from compiler_core.support.fx_graphs import graph_module
+from compiler_core.support.node_facts import communicates, is_random
 from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.support.tensors import has_own_kernels, storage_id, tensors_in
 from compiler_core.torch_private import (
@@ -181,7 +181,7 @@ class DoubleBackward:
 def _refusal(captured: fx.GraphModule, joint: JointGraph) -> str:
     if joint.mutations:
         return "the graph writes to its inputs, and a second run would do so again"
-    if draws_random_numbers(captured.graph):
+    if any(map(is_random, joint.gm.graph.nodes)):
         return "the graph draws random numbers, and a second run would draw others"
     if communicates(captured.graph):
         return "the graph runs collectives, which the other ranks would not repeat"

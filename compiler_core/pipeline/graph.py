@@ -235,7 +235,8 @@ def compile_kernels(
     `print_kernels`.  Returns a function that takes the graph's inputs as one list and returns its outputs as a list.
     Raises BuildError if a tool that builds kernels failed or is missing; the message says what to install.
     """
-    if gm.meta.get("is_alone") and (parts := split_host_part(gm)):
+    is_replayed = options.mode != "default"
+    if (is_replayed or gm.meta.get("is_alone")) and (parts := split_host_part(gm, is_replayed)):
         with compile_.step("backend", "host") as event:
             event.detail = "numbers of the GPU's kernels that the CPU computes"
             part = Compile(f"{compile_.id}.host", compile_.frame)

@@ -31,7 +31,7 @@ from compiler_core.support import fx_symbols
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import copy_graph, graph_module
 from compiler_core.support.fx_symbols import has_symbols, is_symbolic
-from compiler_core.support.node_facts import custom_operator, is_pure, may_raise, waits_for_data
+from compiler_core.support.node_facts import custom_operator, is_pure, is_random, may_raise, waits_for_data
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.recorded_calls import has_recorded_calls, with_inner_record, with_recorded_calls
 from compiler_core.support.tensors import tensors_in
@@ -348,9 +348,13 @@ def _read(source: Source) -> str:
 # Numbers of a GPU's graph that the CPU computes, such as the bias corrections of Adam from its counts of steps.
 #
 # PyTorch keeps the counts of an optimizer's steps on the CPU, one tensor without dimensions for each parameter.  Eager
-# PyTorch computes with them in Python.  So the part of a forward graph that only reads CPU tensors and numbers becomes
-# another graph, with C++ kernels.  What the GPU's part reads of it are numbers: arguments of its kernels, or elements
-# of one tensor if its launches are replayed as a CUDA graph.
+# PyTorch computes with them in Python.  So the part of a graph that only reads CPU tensors and numbers becomes another
+# graph, with C++ kernels.  What the GPU's part reads of it are numbers: arguments of its kernels, or elements of one
+# tensor if its launches are replayed as a CUDA graph.
+#
+# A CUDA graph cannot be recorded with the CPU's part in it, such as the random number by which a model skips a layer
+# (``if torch.rand([]) < self.layerdrop``).  So where launches are replayed, a part of which the GPU needs nothing is
+# separate, too.
 
 
 aten = torch.ops.aten
@@ -361,7 +365,7 @@ Run = Callable[[list[Any]], list[Any]]
 
 @dataclass
 class HostPart:
-    """The two graphs that a forward graph is split into."""
+    """The two graphs that a graph is split into."""
 
     host: fx.GraphModule
     """Its first results are the numbers that the other graph needs, as tensors; the others are results of the whole."""
@@ -384,6 +388,8 @@ class HostPart:
             computed = device([*taken, *map(torch.Tensor.item, found[: self.numbers])])
             return [found[i] if on_host else computed[i] for on_host, i in self.results]
 
+        if (zeros := getattr(device, "zeros", None)) is not None:
+            run.zeros = zeros  # type: ignore[attr-defined]
         first, second = host.executable, device.executable  # type: ignore[attr-defined]
         run.executable = replace(  # type: ignore[attr-defined]
             second,
@@ -396,16 +402,21 @@ class HostPart:
         return run
 
 
-def split_host_part(gm: fx.GraphModule) -> HostPart | None:
-    """Splits a forward graph; None if nothing of it is computed on the CPU from which a GPU reads numbers."""
+def split_host_part(gm: fx.GraphModule, is_replayed: bool = False) -> HostPart | None:
+    """Splits a forward or backward graph; None if the CPU computes nothing in it, or nothing that the GPU reads while
+    the GPU's launches are not replayed."""
     graph = gm.graph
     if not any(t.is_cuda for node in graph.nodes for t in tensors_in(node.meta.get("val"))):
         return None
     host = _host_nodes(graph)
     if any(map(_may_raise, graph.nodes)):
         return None  # eager PyTorch has then changed nothing that comes later
+    if any(_draws_on_cpu(node) and node not in host for node in graph.nodes):
+        return None  # the order of the random numbers would change
     numbers = list(dict.fromkeys(n for node in graph.nodes if node not in host for n in _tensors_of(node, host)))
-    if not numbers or not all(_is_number(number, host) for number in numbers):
+    if not all(_is_number(number, host) for number in numbers):
+        return None
+    if not numbers and not (is_replayed and any(_computes_tensor(node) for node in host)):
         return None
     outputs = list(graph.output_node().args[0])  # type: ignore[arg-type]
     of_host = [node for node in outputs if node in host]
@@ -426,13 +437,21 @@ def _may_raise(node: fx.Node) -> bool:
     return raises or custom_operator(node.target) is not None
 
 
+def _computes_tensor(node: fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _draws_on_cpu(node: fx.Node) -> bool:
+    return is_random(node) and any(t.device.type == "cpu" for t in tensors_in(node.meta.get("val")))
+
+
 def _host_nodes(graph: fx.Graph) -> set[fx.Node]:
-    """Returns the nodes that only need CPU tensors and numbers, and change nothing."""
+    """Returns the nodes that only need CPU tensors and numbers, and change at most the state of the CPU's generator."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
         value = node.meta.get("val")
         is_here = is_symbolic(value) or (isinstance(value, torch.Tensor) and value.device.type == "cpu")
-        is_computed = node.op == "call_function" and (is_symbolic(value) or is_pure(node))
+        is_computed = node.op == "call_function" and (is_symbolic(value) or is_pure(node) or _draws_on_cpu(node))
         if is_here and (node.op == "placeholder" or (is_computed and found.issuperset(node.all_input_nodes))):
             found.add(node)
     return found

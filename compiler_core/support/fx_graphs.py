@@ -33,7 +33,7 @@ MAX_PRINTED_ELEMENTS = 16
 _MODULE_OF_WORD = {"inf": "math", "nan": "math", "device": "torch"}
 _WORD_PATTERN = re.compile(rf"\b({'|'.join(_MODULE_OF_WORD)})\b(?!=)")
 _RANDOM_NAME_PATTERN = re.compile(
-    "rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu"
+    "rand|drop|normal|bernoulli|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu|fractional|lowrank"
 )
 
 
@@ -75,7 +75,25 @@ def _forget_source(filename: str) -> None:
 def draws_random_numbers(graph: fx.Graph) -> bool:
     """Returns whether an operation of `graph` may draw random numbers."""
     calls = [n for n in graph.nodes if n.op.startswith("call_")]
-    return any(is_random_name(plain_name(n)) or opaque_ops.draws_random_numbers(n) for n in calls)
+    return any(_may_draw(n) or opaque_ops.draws_random_numbers(n) for n in calls)
+
+
+_CHANCES: dict[str, Callable[..., Any]] = {
+    "attention": lambda query, key, value, attn_mask=None, dropout_p=0.0, *_, **others: dropout_p,
+    "attention_forward": lambda *args, dropout_p=0.0, training=True, **others: (
+        (*args, training)[13 if len(args) > 13 else -1] and (*args, dropout_p)[10 if len(args) > 10 else -1]
+    ),
+    "dropout": lambda input, p=0.5, training=True, inplace=False, train=True: training and train and p,
+    "alpha_dropout": lambda input, p=0.5, training=False, inplace=False, train=False: (training or train) and p,
+}
+"""The probability with which functions drop elements, from their arguments; the keys are ends of their names."""
+
+
+def _may_draw(node: fx.Node) -> bool:
+    """Whether a function may draw random numbers: a dropout draws none with the probability 0 or in evaluation."""
+    name = plain_name(node).removesuffix(".default")
+    found = [chance for end, chance in _CHANCES.items() if name.endswith(end)]
+    return bool(found[-1](*node.args, **node.kwargs)) if found else is_random_name(name)
 
 
 def is_random_name(name: str) -> bool:

@@ -44,16 +44,17 @@ def squeeze_reduced_dims(
 
 
 def is_random(node: fx.Node) -> bool:
-    """Returns whether the operator draws random numbers.  Attention has the tag ``nondeterministic_seeded`` but draws
-    only with dropout."""
+    """Returns whether the operator draws random numbers.  Attention and rrelu have the tag ``nondeterministic_seeded``
+    but draw only with dropout, and in training."""
     target = node.target
     if opaque_ops.opaque_operator(node) is not None:
         return opaque_ops.draws_random_numbers(node)
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    names = [a.name for a in target._schema.arguments]
-    given: dict[str, fx.node.Argument] = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return bool("dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0)
+    arguments = target._schema.arguments
+    given = {a.name: a.default_value for a in arguments} | node.kwargs
+    given |= {a.name: value for a, value in zip(arguments, node.args, strict=False)}
+    return given.get("dropout_p") != 0.0 and given.get("training") is not False
 
 
 def reads_any_place(node: fx.Node) -> bool:

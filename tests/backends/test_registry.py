@@ -482,13 +482,33 @@ def draws(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x.cos(), 0.5)
 
 
+def attends(x: torch.Tensor) -> torch.Tensor:
+    rows = x.cos()[:, None] * x
+    return F.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5)
+
+
+def attends_with_heads(x: torch.Tensor) -> torch.Tensor:
+    rows, w = (x.cos()[:, None] * x)[None], torch.ones(12, 4)
+    out = F.multi_head_attention_forward(rows, rows, rows, 4, 2, w, None, None, None, False, 0.5, w[:4], None)[0]
+    assert out is not None
+    return out
+
+
+def pools(x: torch.Tensor) -> torch.Tensor:
+    return F.fractional_max_pool2d((x.cos()[:, None] * x)[None], 2, output_size=2)
+
+
 def writes(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     seen.add_(1)
     return x.cos() * seen
 
 
 @pytest.mark.parametrize(
-    ("function", "others", "why"), [(draws, (), "draws random numbers"), (writes, (torch.zeros(4),), "writes to its")]
+    ("function", "others", "why"),
+    [
+        *((f, (), "draws random numbers") for f in (draws, attends, attends_with_heads, pools)),
+        (writes, (torch.zeros(4),), "writes to its"),
+    ],
 )
 def test_double_backward_refusals(function: Callable[..., Any], others: Any, why: str) -> None:
     with compiled(function) as result:
@@ -498,6 +518,26 @@ def test_double_backward_refusals(function: Callable[..., Any], others: Any, why
         for allow_unused in (False, True):
             with pytest.raises(RuntimeError, match=f"cannot be differentiated again: the graph {why}"):
                 torch.autograd.grad(gradient.sum(), x, allow_unused=allow_unused, retain_graph=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x.sin() * x, 0.5, training=False),
+        lambda x: F.dropout(x.sin() * x, 0.0),
+        lambda x: F.alpha_dropout(input=x.sin() * x, p=0.5),
+        lambda x: F.rrelu(x.sin() * x),
+        lambda x: F.scaled_dot_product_attention(query=x[None], key=x[None], value=x.sin()[None], dropout_p=0.0),
+    ],
+)
+def test_double_backward_where_nothing_is_drawn(function: Callable[..., Any]) -> None:
+    x = t(4)
+    found = []
+    with compiled(function) as result:
+        for call in (function, result):
+            (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(gradient.square().sum(), x)[0])
+    torch.testing.assert_close(*found)
 
 
 def test_double_backward_of_a_modified_input_is_refused() -> None:

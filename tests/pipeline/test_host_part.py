@@ -17,14 +17,15 @@ from compiler_core.torch_private import ConstantSource
 aten = torch.ops.aten
 
 
-def split(f: Callable[..., Any], *shapes_and_devices: tuple[tuple[int, ...], str]) -> HostPart | None:
+def split(
+    f: Callable[..., Any], *shapes_and_devices: tuple[tuple[int, ...], str], is_replayed: bool = False
+) -> HostPart | None:
     with FakeTensorMode() as mode, mode:
         args = [torch.empty(shape, device=device) for shape, device in shapes_and_devices]
         gm = make_fx(f)(*args)
     output = gm.graph.output_node()
     output.args = (list(output.args[0]),)  # type: ignore[arg-type]
-    gm.meta["is_alone"] = True
-    return split_host_part(gm)
+    return split_host_part(gm, is_replayed)
 
 
 def targets(gm: fx.GraphModule) -> list[Any]:
@@ -78,6 +79,24 @@ def test_other_graphs_are_not_split() -> None:
     assert split(lambda p, c: [p + c, c], ((4,), "cpu"), NUMBER) is None  # no GPU
     assert split(lambda p, c: [torch.where(p > 0, c, p)], GPU, NUMBER) is None  # not arithmetic
     assert split(lambda p, c: [p * c], ((), "cuda"), NUMBER) is None  # the result would have another type
+
+
+def skips_a_layer(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return p.sin(), torch.rand([]) < 0.1
+
+
+def test_random_numbers_of_the_cpu_are_separate_where_launches_are_replayed() -> None:
+    assert split(skips_a_layer, GPU) is None
+    parts = split(skips_a_layer, GPU, is_replayed=True)
+    assert parts is not None
+    assert (targets(parts.host), targets(parts.device)) == ([aten.rand.default, aten.lt.Scalar], [aten.sin.default])
+    assert (parts.numbers, parts.results) == (0, [(False, 0), (True, 0)])
+    moved = lambda p: [p.sum().cpu() + 1, torch.rand([])]  # noqa: E731
+    assert split(moved, GPU, is_replayed=True) is not None
+    read_later = lambda p: [torch.rand(2, 2) + p.sum().cpu()]  # noqa: E731
+    assert split(read_later, GPU, is_replayed=True) is None
+    drawn_late = lambda p: [torch.bernoulli(p.sum().cpu()), torch.rand(2, 2)]  # noqa: E731
+    assert split(drawn_late, GPU, is_replayed=True) is None  # the numbers would be drawn in another order
 
 
 def test_a_graph_with_a_symbol_beside_the_number_is_not_split() -> None:

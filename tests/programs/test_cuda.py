@@ -881,6 +881,42 @@ def test_no_replay_of_work_on_the_cpu() -> None:
     assert graphs_of(record)["forward"].reason.endswith("some are on cpu")
 
 
+class SkippingLayers(nn.Module):
+    """Skips layers by random numbers of the CPU, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.dropped, self.scale = 0.3, torch.tensor(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            if torch.rand([]) < self.dropped:
+                continue
+            x = x + torch.relu(layer(x)) * self.scale
+        return x
+
+
+def test_replays_beside_random_numbers_of_the_cpu() -> None:
+    model = SkippingLayers().cuda()
+    plain = copy.deepcopy(model)
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
+        for seed in range(24):
+            x = torch.randn(4, 8, device="cuda")
+            states = []
+            for each, run in ((model, fast), (plain, plain)):
+                torch.manual_seed(seed)
+                each.zero_grad()
+                run(x.requires_grad_()).square().sum().backward()
+                states.append(([p.grad for p in each.parameters()], torch.get_rng_state()))
+            torch.testing.assert_close(*states)
+    no_failure(record)
+    graphs = [graph for compile_ in record.compiles for graph in compile_.cuda_graphs]
+    assert {graph.reason for graph in graphs} <= {"", "it launches no kernel"}
+    assert sum(graph.recorded for graph in graphs) >= 6
+
+
 def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
     with compiler_core.record() as record:
         compiler_core.compile(MIXED["there and back"][0], strict=True, tune=True)(torch.randn(300, 500))
