@@ -14,7 +14,7 @@ import traceback
 import torch
 
 import compiler_core as cc
-from compiler_core.tools.testing import check, same_as_eager
+from compiler_core.tools.testing import same_as_eager
 
 
 class Noted:
@@ -46,75 +46,7 @@ def fail_unseen(x, error=ValueError):
 # ---------------------------------------------------------------- if and else
 
 
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_if(x):
-    y = x + 1
-    if x.shape[0] == 4:
-        print("four")
-        y = y * 2
-    return y.sin()
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_else(x):
-    y = x + 1
-    if x.shape[0] != 4:
-        y = y * 2
-    else:
-        y = y - 1
-        print("else")
-        y = y * 3
-    return y.sin()
-
-
-@same_as_eager(graphs=2, breaks=["data-dependent branch"], inputs=lambda: (torch.ones(4, 4),))
-def test_boolean_operator_that_keeps_a_tensor(x):
-    y = x.cos()
-    z = (y.sum() > 0) or y
-    return z, y + 1
-
-
-@same_as_eager(graphs=3, breaks=["tensor value read"])
-def test_value_read_in_the_middle_of_an_expression(x):
-    return x.sin() * (x.sum().item() ** 2) + x.cos()
-
-
 # ---------------------------------------------------------------- try, except, else, finally
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_else_of_try(x):
-    y = x + 1
-    try:
-        y = y * 2
-    except ValueError:
-        y = y - 1
-    else:
-        print("else")
-        y = y * 3
-    return y.sin()
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_in_finally(x):
-    y = x + 1
-    try:
-        y = y * 2
-    finally:
-        print("finally")
-    return y.sin()
-
-
-@same_as_eager(graphs=3, breaks=["asked for", "print"])
-def test_in_handler(x):
-    y = x + 1
-    try:
-        fail_unseen(y)
-    except ValueError as error:
-        y = y * 2
-        print("handling", error, sys.exc_info()[0].__name__)
-        y = y * 3
-    return y.sin(), sys.exc_info()
 
 
 @same_as_eager(graphs=2, breaks=["asked for", "print", "unsupported attribute"])
@@ -129,18 +61,6 @@ def test_bare_raise_after_a_break_in_the_handler(x):
     except ValueError as error:
         log.append((str(error), error.__context__))
     return x * 2, log
-
-
-@same_as_eager(graphs=2, breaks=["asked for", "print"])
-def test_raise_from_after_a_break_in_the_handler(x):
-    try:
-        try:
-            fail_unseen(x + 1)
-        except ValueError as error:
-            print("inner")
-            raise KeyError("new") from error
-    except KeyError as error:
-        return str(error), str(error.__cause__), error.__context__ is error.__cause__, x + 1
 
 
 @same_as_eager(graphs=3, breaks=["asked for", "asked for", "unsupported attribute"])
@@ -162,32 +82,6 @@ def test_traceback_printed_in_the_handler(x):
     except ValueError:
         print(traceback.format_exc().splitlines()[-1])
     return y * 2
-
-
-@same_as_eager(graphs=1, breaks=["print"] * 2)
-def test_return_in_try_with_finally(x):
-    log = []
-
-    def inner():
-        try:
-            print("a")
-            return x + 1
-        finally:
-            log.append("f")
-            print("b")
-
-    return inner(), log
-
-
-@same_as_eager(graphs=1, breaks=["asked for"])
-def test_return_in_finally_drops_the_exception(x):
-    def inner():
-        try:
-            fail_unseen(x)
-        finally:
-            return x + 1
-
-    return inner() * 2
 
 
 @same_as_eager(graphs=1, breaks=["print", "print", "asked for", "print", "asked for", "print", "unsupported attribute"])
@@ -229,17 +123,6 @@ def test_exception_group_of_handlers_in_a_loop(x):
     return out
 
 
-@same_as_eager(graphs=1, breaks=["data-dependent branch"])
-def test_ambiguous_truth_is_caught(x):
-    y = x + 1
-    try:
-        if y > 0:
-            y = y * 2
-    except RuntimeError as error:
-        return str(error)[:20], y
-    return y
-
-
 @same_as_eager(graphs=2, breaks=["tensor value read"])
 def test_item_of_many_is_caught(x):
     y = x + 1
@@ -248,17 +131,6 @@ def test_item_of_many_is_caught(x):
     except RuntimeError:
         n = 3
     return y * n
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_exception_variable_is_gone_after_a_break(x):
-    try:
-        {}["k"]
-    except KeyError as error:
-        kept = error.args
-    y = x + 1
-    print("now")
-    return kept, y * 2
 
 
 @same_as_eager(graphs=3, breaks=["print"] * 2)
@@ -271,16 +143,6 @@ def test_stored_exception_across_a_break(x):
     z = y + 1
     print("now")
     return repr(kept), z * 2
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_assertion_after_a_break(x):
-    y = x + 1
-    print("a")
-    try:
-        assert y.shape[0] == 3, f"shape {y.shape[0]}"
-    except AssertionError as error:
-        return str(error), y * 2
 
 
 # ---------------------------------------------------------------- with
@@ -299,17 +161,6 @@ def _leaves(x):
         fail_unseen(y)
 
 
-@same_as_eager(graphs=2, breaks=["asked for"])
-def test_user_s_manager_swallows_the_exception(x):
-    log = []
-    y = x + 1
-    with Noted(log, (ValueError,)):
-        y = y * 2
-        fail_unseen(y)
-        y = y * 3
-    return y.sin(), log
-
-
 @same_as_eager(graphs=1, breaks=["print", "asked for"])
 def test_two_managers_in_one_statement(x):
     first, second = [], []
@@ -318,27 +169,6 @@ def test_two_managers_in_one_statement(x):
         print("in", a is b)
         fail_unseen(y, KeyError)
     return y, first, second
-
-
-class Loud:
-    def __enter__(self):
-        print("enter")
-        return 3
-
-    def __exit__(self, *exc):
-        print("exit", exc[0])
-
-
-@same_as_eager(graphs=3, breaks=["print"] * 3)
-def test_exit_that_breaks_on_the_way_of_an_exception(x):
-    y = x + 1
-    try:
-        with Loud() as n:
-            y = y * n
-            {}["k"]
-    except KeyError:
-        y = y + 1
-    return y.sin()
 
 
 @same_as_eager(graphs=2, breaks=["asked for", "print"])
@@ -350,25 +180,6 @@ def test_suppress_and_nullcontext(x):
         print("in")
         y = y * n
     return y
-
-
-@same_as_eager(graphs=2, breaks=["print"] * 3)
-def test_with_in_a_loop(x):
-    log = []
-    for i in range(2):
-        with Noted(log):
-            x = x + i
-            print(i)
-    return x, log
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_autocast(x):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = x @ x
-        print(torch.is_autocast_enabled("cpu"))
-        z = x @ x
-    return y, z, x @ x
 
 
 @same_as_eager(
@@ -384,51 +195,6 @@ def test_inference_mode(x):
 
 
 # ---------------------------------------------------------------- other statements and places
-
-
-@same_as_eager(graphs=0, breaks=["print"] * 3)
-def test_star_of_a_broken_call(x):
-    def pair():
-        print("pair")
-        return x, 2
-
-    a, *b = pair()
-    return [*pair(), a], {**{"a": b}}, (lambda *v: len(v))(*pair())
-
-
-@same_as_eager(graphs=1, breaks=["print"])
-def test_below_a_call_with_keywords(x):
-    def add(a, *, b, c=0):
-        return a + b + c
-
-    return add(x, b=print("b") or 2, c=x * 3)
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_import_in_the_middle(x):
-    y = x + 1
-    import colorsys as c
-
-    print(c.__name__)
-    return y * 2
-
-
-@same_as_eager(graphs=1, breaks=["print"] * 4)
-def test_match_with_breaks(x):
-    found = []
-    for case in ({"k": 1, "v": x}, [1, 2, 3], "s", None):
-        match case:
-            case {"k": k, **rest}:
-                print("dict", k)
-                found.append(rest["v"] * 2)
-            case [a, *more]:
-                print("list", a)
-                found.append(more)
-            case str():
-                print("str")
-            case _:
-                found.append("none")
-    return found
 
 
 @same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
@@ -452,46 +218,6 @@ def test_started_generator_across_a_break(x):
     return y, first, list(each)
 
 
-@same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
-def test_generator_not_yet_started_across_a_break(x):
-    each = (x + i for i in range(3))
-    y = x.sin()
-    print("now")
-    return y, list(each)
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_loop_left_by_return_with_a_break(x):
-    for i in range(5):
-        if i == 3:
-            print("leaving")
-            return x * i
-        x = x + 1
-    return None
-
-
-@same_as_eager(graphs=2, breaks=["print"])
-def test_code_after_a_loop_with_try_in_it(x):
-    for i in range(3):
-        try:
-            x = x + i
-        except ValueError:
-            continue
-    print("after")
-    return x * 2
-
-
-@same_as_eager(graphs=1, breaks=["print"] * 2)
-def test_while_with_else(x):
-    n = 0
-    while n < 3:
-        print(n)
-        n += 1
-    else:
-        x = x + n
-    return x
-
-
 # since 3.12 a comprehension is a loop of the function
 @same_as_eager(graphs=0, breaks=["print"] * (2 if sys.version_info < (3, 12) else 1))
 def test_nested_comprehensions_with_breaks(x):
@@ -511,17 +237,3 @@ def test_many_breaks_in_a_row():
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2) + sum(range(80)))
     *_, last = cc.api.compile.record_of(compiled).frames
     assert "64 graph breaks in a row" in last.skipped
-
-
-def test_a_handler_is_chosen_by_the_class_of_each_call():
-    def program(x, kind):
-        try:
-            y = x * 2
-            fail_unseen(x, kind)
-        except (ValueError, KeyError) as error:
-            return y, type(error).__name__
-        except IndexError:
-            return y, "index"
-
-    kinds = (ValueError, KeyError, IndexError, ValueError, KeyError, IndexError)
-    check(program, [lambda kind=kind: (torch.ones(3), kind) for kind in kinds])

@@ -74,20 +74,4 @@ class Meta(type):
         return super().__call__(*args)
 
 
-class MadeByMeta(metaclass=Meta):
-    def __init__(self, x):
-        self.x = x
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_class_with_a_metaclass_that_calls(x):
-    return MadeByMeta(x + 1).x * 2
-
-
 _ = torch.ones(4)
-_2 = torch.ones(4) * 2
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_inputs_whose_names_are_no_identifiers(x):
-    return x + _2 * _

@@ -8,12 +8,10 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import inspect
 from collections import OrderedDict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 
@@ -112,26 +110,6 @@ def may_return_tuple(fn):
     return wrapper
 
 
-def flag_in_config(fn):
-    @functools.wraps(fn)
-    def wrapper(self, *args, **kwargs):
-        causal = kwargs.get("is_causal", getattr(self.config, "is_causal", None))
-        if causal is not None:
-            had = hasattr(self.config, "is_causal")
-            before = self.config.is_causal if had else None
-            self.config.is_causal = causal
-        try:
-            return fn(self, *args, **kwargs)
-        finally:
-            if causal is not None:
-                if had:
-                    self.config.is_causal = before
-                else:
-                    del self.config.is_causal
-
-    return wrapper
-
-
 class Wrapped(nn.Module):
     def __init__(self, **settings):
         super().__init__()
@@ -153,31 +131,6 @@ def wrapped(**settings):
 @same_as_eager(graphs=1, breaks=[], inputs=wrapped(use_cache=True, width=2))
 def test_settings_of_the_config(model, x):
     return model(x), model(x, None, 3), model(x, use_cache=False)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=wrapped())
-def test_tuple_by_the_call(model, x):
-    return model(x, return_dict=False), model(x, return_dict=True)["last"], model(x)[0]
-
-
-class Flagged(Wrapped):
-    @flag_in_config
-    def forward(self, x, **kwargs):
-        return self.fc(x) + (1 if getattr(self.config, "is_causal", False) else 0)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Flagged(is_causal=False), torch.ones(2, 4)))
-def test_attribute_set_for_the_call_and_restored(model, x):
-    return model(x, is_causal=True), model(x), model.config.is_causal
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_code_of_a_function(x):
-    def inner(a, b, *, c=1):
-        return a
-
-    code = inner.__code__
-    return x + code.co_argcount, code.co_varnames, code.co_name, "b" in code.co_varnames
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (Config(), torch.ones(4)))
@@ -303,25 +256,6 @@ def test_assertion_of_torch_that_fails(x):
     return x + 1
 
 
-class Noted:
-    def __init__(self):
-        self.notes = []
-
-    @functools.lru_cache(None)
-    def once(self, text):
-        self.notes.append(text)
-
-
-NOTED = Noted()
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_cached_method(x):
-    NOTED.once("first")
-    NOTED.once("first")
-    return x + 1, len(NOTED.notes)
-
-
 COLLECTOR: ContextVar[dict | None] = ContextVar("collector", default=None)
 
 
@@ -351,103 +285,9 @@ def test_outputs_collected_in_a_context_variable(model, x):
 # ---------------------------------------------------------------- caches and masks
 
 
-class Layer:
-    def __init__(self):
-        self.keys = None
-        self.is_initialized = False
-
-    def update(self, keys):
-        if not self.is_initialized:
-            self.dtype, self.device = keys.dtype, keys.device
-            self.keys = torch.tensor([], dtype=self.dtype, device=self.device)
-            self.is_initialized = True
-        self.keys = torch.cat([self.keys, keys], dim=-1)
-        return self.keys
-
-
-class Cache:
-    def __init__(self, layer=Layer):
-        self.layers = []
-        self.layer = layer
-
-    def update(self, keys, index):
-        while len(self.layers) <= index:
-            self.layers.append(self.layer())
-        return self.layers[index].update(keys)
-
-    def __len__(self):
-        return len(self.layers)
-
-
-def filled():
-    cache = Cache()
-    cache.update(torch.ones(2, 3), 0)
-    return torch.ones(2, 1), cache
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=filled)
-def test_cache_from_outside(x, cache):
-    y = cache.update(x, 0).sum()
-    return y + cache.update(x, 1).sum(), len(cache)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_mask_by_indices(x):
-    positions = torch.arange(x.shape[0])
-
-    def causal(q, k):
-        return k <= q
-
-    def both(*rules):
-        return lambda q, k: functools.reduce(lambda a, b: a & b, (rule(q, k) for rule in rules))
-
-    mask = both(causal, lambda q, k: k > q - 2)(positions[:, None], positions[None, :])
-    return x.masked_fill(~mask, torch.finfo(x.dtype).min)
-
-
-@same_as_eager(graphs=1, breaks=[], tolerance=1e-6, inputs=lambda: (torch.rand(2, 5), torch.rand(2, 5)))
-def test_associative_scan(a, b):
-    from torch._higher_order_ops import associative_scan
-
-    def combine(left, right):
-        return left[0] * right[0], right[0] * left[1] + right[1]
-
-    _, states = associative_scan(combine, (a, b), dim=1, combine_mode="generic")
-    return states, associative_scan(torch.add, a, 0, reverse=True, combine_mode="generic")
-
-
 @same_as_eager(graphs=1, breaks=[])
 def test_histogram(x):
     return torch.histc(x, bins=4, min=-2, max=2)
-
-
-class Chunked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def part(self, x):
-        return self.fc(x)
-
-    def forward(self, x):
-        return chunked(self.part, 2, 0, x)
-
-
-def chunked(fn, size, dim, *tensors):
-    if len(inspect.signature(fn).parameters) != len(tensors):
-        raise ValueError("as many tensors as arguments")
-    parts = tuple(t.chunk(t.shape[dim] // size, dim=dim) for t in tensors)
-    return torch.cat(tuple(fn(*part) for part in zip(*parts)), dim=dim)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (Chunked(), torch.ones(4, 4)))
-def test_forward_in_chunks(model, x):
-    return model(x)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (nn.MultiheadAttention(4, 2, batch_first=True), torch.ones(2, 3, 4)))
-def test_attention_module(attention, x):
-    return attention(x, x, x, need_weights=False)
 
 
 @same_as_eager(graphs=1, breaks=[])

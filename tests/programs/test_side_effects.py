@@ -8,13 +8,11 @@ PYTEST_DONT_REWRITE: the programs are users' code.
 
 from __future__ import annotations
 
-import collections
 import sys
 import types
 
 import pytest
 import torch
-from torch import nn
 
 import compiler_core as cc
 from compiler_core.tools.testing import same_as_eager
@@ -58,17 +56,6 @@ def test_list_methods_around_a_break(x, items):
     return items
 
 
-@same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (x4(), {"a": 1, "b": [2]}))
-def test_dict_around_a_break(x, d):
-    d["c"] = x + 1
-    d["b"].append(3)
-    print(sorted(d))
-    d.pop("a")
-    d.setdefault("d", []).append(x)
-    d.update(e=d["b"])
-    return d["e"] is d["b"]
-
-
 @same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (x4(), {1, 2}))
 def test_set_around_a_break(x, s):
     s.add(3)
@@ -76,26 +63,6 @@ def test_set_around_a_break(x, s):
     s.discard(1)
     s |= {9}
     return x + len(s)
-
-
-@same_as_eager(
-    graphs=0, breaks=["print"], inputs=lambda: (x4(), collections.OrderedDict(a=1), collections.deque([1], 3))
-)
-def test_ordered_dict_and_deque(x, d, q):
-    d["b"] = x
-    q.append(2)
-    print(list(d), list(q))
-    d.move_to_end("a")
-    q.append(3), q.append(4)
-    return d, q
-
-
-@same_as_eager(graphs=0, breaks=["print"], inputs=lambda: (x4(), [], []))
-def test_swap_across_a_break(x, a, b):
-    a.append(b), b.append(x)
-    print("now")
-    a[0], b[0] = b[0], a[0]
-    return a, b[0] is b
 
 
 @same_as_eager(graphs=0, breaks=["print"])
@@ -140,16 +107,6 @@ def test_global_through_its_module(x):
     return y * COUNT
 
 
-@same_as_eager(graphs=1, breaks=["print"])
-def test_module_attribute(x):
-    before = settings.level
-    settings.level = before + 1
-    y = x + settings.level
-    print(settings.level)
-    settings.level = before
-    return y
-
-
 @same_as_eager(graphs=1, breaks=["print", "exception"])
 def test_new_global_and_its_end(x):
     global BRAND_NEW
@@ -163,39 +120,7 @@ def test_new_global_and_its_end(x):
         return y, str(error)
 
 
-@same_as_eager(graphs=1, breaks=["asked for"])
-def test_cell_then_exception(x):
-    n = 0
-
-    def bump():
-        nonlocal n
-        n += 1
-        fail()
-        n += 100
-
-    try:
-        bump()
-    except ValueError:
-        n += 10
-    return n, x + n
-
-
 # ---------------------------------------------------------------- without breaks
-
-
-@same_as_eager(breaks=[], inputs=lambda: (x4(), [[1], [2]]))
-def test_nested_lists(x, rows):
-    for row in rows:
-        row.append(len(rows))
-    rows.append(rows[0])
-    rows[0][0] = x + 1
-    return rows
-
-
-@same_as_eager(breaks=[], inputs=lambda: (x4(), []))
-def test_a_tensor_that_was_just_appended_is_an_argument(x, items):
-    items.append(x.sin())
-    return torch.cat(items), torch.stack(items).sum()
 
 
 def test_free_variables_of_the_frame():
@@ -216,23 +141,6 @@ def test_free_variables_of_the_frame():
         x = torch.randn(3)
         assert torch.equal(plain(x), compiled(x))
     assert look() == look_too() == (3, [1, 2, 3])
-
-
-class Checked:
-    def __setattr__(self, name, value):
-        object.__setattr__(self, name, value + 1)
-
-
-class Doubled(Checked):
-    def __setattr__(self, name, value):
-        super().__setattr__(name, value * 2)
-
-
-@same_as_eager(inputs=lambda: (x4(), Checked(), Doubled()))
-def test_classes_with_a_setattr_of_their_own(x, a, b):
-    a.n = 3
-    b.n = x
-    return a.n, b.n, a, b
 
 
 def append_default(x, seen=[]):

@@ -113,17 +113,6 @@ def test_both_in_turns(backend):
     assert [len(c.breaks) + len(c.failures) for c in record.compiles] == [0]
 
 
-@same_as_eager(graphs=1, breaks=[], grad=True, inputs=positive)
-def test_a_distribution_that_checks_its_arguments(x):
-    return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
-
-
-@one_graph(inputs=lambda: (torch.tensor([0.2, -0.5, 0.3]),))
-def test_a_distribution_with_wrong_arguments(x):
-    try_it = torch.distributions.Bernoulli(probs=x)
-    return try_it.log_prob(torch.ones(3))
-
-
 @pytest.mark.parametrize("value", [1.0, float("nan")])
 def test_state_of_a_module(value):
     """What the module did before the exception is done once."""
@@ -147,17 +136,3 @@ def test_in_a_try(x):
     except AssertionError:
         return x + 1
     return x
-
-
-def fails(x):
-    if x.sum() < 10:
-        raise ValueError("small")
-    return x
-
-
-@same_as_eager(breaks=["data-dependent branch"], inputs=positive)
-def test_in_a_call_within_a_try(x):
-    try:
-        return fails(x)
-    except ValueError:
-        return x + 1

@@ -6,7 +6,6 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import abc
 import dataclasses
 import functools
 import typing
@@ -56,12 +55,6 @@ class Derived(Plain):
         return Plain.twice(v) + 1
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_made_in_the_frame(x):
-    p, d = Plain(2), Derived(3, 4)
-    return p.scaled(x) + d.scaled(x), p.kind, d.kind, Plain.make(1).n, Derived.make(2).m, d.twice(3), type(d).twice(1)
-
-
 outside = Derived(2, 3)
 
 
@@ -102,12 +95,6 @@ def test_properties(x):
     a = t.kelvin
     del t.celsius
     return x + a, t.celsius, t.log
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Temperature(20)])
-def test_properties_outside(x, t):
-    t.celsius = x * 2
-    return t.celsius, t.kelvin
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -185,12 +172,6 @@ class Model:
     def triple(self):
         self.asked.append("triple")
         return self.n * 3
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_cached_property(x):
-    m = Model(x)
-    return m.triple, m.triple, m.asked
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), Model(3)])
@@ -326,36 +307,6 @@ def test_metaclass(x):
     return x * r.n, r.registered, Registered.label, Registered.helper(2)[1], type(Registered) is Registry
 
 
-class Shape(abc.ABC):
-    @abc.abstractmethod
-    def area(self): ...
-
-    @property
-    @abc.abstractmethod
-    def name(self): ...
-
-    def describe(self):
-        return f"{self.name} of {self.area()}"
-
-
-class Square(Shape):
-    def __init__(self, side):
-        self.side = side
-
-    def area(self):
-        return self.side**2
-
-    @property
-    def name(self):
-        return "square"
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_abstract_classes(x):
-    s = Square(3)
-    return x * s.area(), s.describe(), isinstance(s, Shape), issubclass(Square, Shape)
-
-
 class Even(type):
     def __instancecheck__(cls, obj):
         return isinstance(obj, int) and obj % 2 == 0
@@ -370,30 +321,12 @@ def test_instancecheck(x):
     return x + 1, isinstance(4, EvenNumber), isinstance(3, (str, EvenNumber)), isinstance("a", EvenNumber)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_instance_dict(x):
-    p = Plain(1)
-    p.m = 2
-    d = p.__dict__
-    p.k = 3
-    d["q"] = 4
-    return x + p.q, dict(d), list(d), "m" in p.__dict__
-
-
 @same_as_eager(graphs=1, breaks=[], changes=["outside"])
 def test_class_list_mutated(x):
     Plain.shared.append(1)
     n = len(outside.shared)
     Plain.shared.clear()
     return x + n
-
-
-@same_as_eager()
-def test_class_attribute_written(x):
-    Model.calls += 1
-    y = x * Model.calls
-    Model.calls = 0
-    return y
 
 
 @dataclasses.dataclass

@@ -13,34 +13,6 @@ import torch
 from compiler_core.tools.testing import same_as_eager
 
 
-def everything(a, b=2, /, c=3, *args, d, e=5, **kwargs):
-    return a + b + c + sum(args) + d + e + sum(kwargs.values())
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_kinds_of_parameters(x):
-    args, kwargs = (1, 2, 3, 4), {"d": 6, "z": 7}
-    return (
-        everything(x, d=1),
-        everything(1, 2, 3, 4, 5, d=6),
-        everything(*args, **kwargs),
-        everything(1, *args, d=1, **{"q": 2}),
-        everything(1, d=2, c=9),
-        (lambda *a, **k: (a, k))(1, *[2], z=3),
-    )
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_defaults_are_made_once(x):
-    def push(v, to=[]):
-        to.append(v)
-        return to
-
-    first = push(1)
-    second = push(2)
-    return x + len(first), first is second, push.__defaults__
-
-
 def noted(log):
     def decorate(fn):
         @functools.wraps(fn)
@@ -80,14 +52,6 @@ def test_attributes_of_a_function(x):
     return x + 1, f, f.note, f.__doc__, f.__dict__, hasattr(f, "note"), hasattr(f, "zz"), message, f.__module__
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_annotations_stay(x):
-    def f(a: int, b: "str" = "q") -> float:
-        return a
-
-    return f(x + 1), f.__annotations__, f
-
-
 def outer_function(v, k=1):
     return v + k
 
@@ -100,22 +64,6 @@ def test_partial(x):
     add = functools.partial(outer_function, k=5)
     more = functools.partial(add, k=6)
     return add(x), more(x), add(x, k=1), add.func is outer_function, add.args, functools.partial(max, 3)(1, 2)
-
-
-@functools.lru_cache(maxsize=None)
-def squares(n):
-    return tuple(i * i for i in range(n))
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_lru_cache(x):
-    return x + sum(squares(4)), squares(4) == squares(4)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_functions_in_containers(x):
-    table = {"sin": torch.sin, "twice": lambda v: v * 2, "method": x.cos}
-    return [f(x) if k != "method" else f() for k, f in table.items()], [f(4) for f in (abs, str, [5].count)]
 
 
 @same_as_eager(graphs=1, breaks=[])

@@ -8,7 +8,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import contextlib
 
-import torch
 
 from compiler_core.tools.testing import same_as_eager
 
@@ -181,36 +180,9 @@ def test_generator_that_runs_itself(x):
         return x + 1, str(e)
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_recursive_generator(x):
-    def flatten(tree):
-        for part in tree:
-            if isinstance(part, list):
-                yield from flatten(part)
-            else:
-                yield part
-
-    return sum(flatten([x, [x * 2, [x * 3]], x]))
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_a_generator_s_grad_mode(x):
-    def worker():
-        with torch.no_grad():
-            yield torch.is_grad_enabled()
-        yield torch.is_grad_enabled()
-
-    return x + 1, list(worker()), torch.is_grad_enabled()
-
-
 def scaled(x, n):
     for i in range(n):
         yield x * i
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_generator_function_outside(x):
-    return torch.stack(list(scaled(x, 3))), sum(scaled(x, n=2))
 
 
 @same_as_eager(breaks=["print", "unsupported iteration", "unsupported iteration"])
@@ -301,44 +273,3 @@ def test_contextmanager_swallows(x):
         x = x + 1
         raise KeyError(2)
     return x
-
-
-@contextlib.contextmanager
-def never_yields():
-    return
-    yield
-
-
-@same_as_eager(graphs=1, breaks=["exception"])
-def test_contextmanager_that_does_not_yield(x):
-    y = x + 1
-    with never_yields():
-        pass
-    return y
-
-
-@same_as_eager(graphs=0, breaks=["generator"])
-def test_dropped_in_a_block(x):
-    log = []
-
-    def gen():
-        try:
-            yield 1
-            yield 2
-        finally:
-            log.append("closed")
-
-    g = gen()
-    next(g)
-    del g
-    log.append("after")
-    return x + 1, log, [v for v, _ in zip(gen(), [1])], log[:]
-
-
-@same_as_eager(graphs=1, breaks=["print", "unsupported iteration", "print", "unsupported iteration"])
-def test_break_in_a_contextmanager(x):
-    log = []
-    with noted(log, x) as y:
-        print("inside")
-        z = y + 1
-    return z, log

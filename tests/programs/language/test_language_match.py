@@ -8,49 +8,8 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import dataclasses
 
-import torch
 
 from compiler_core.tools.testing import same_as_eager
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_literals(x):
-    def kind(v):
-        match v:
-            case 1:
-                return "one"
-            case "a" | "b":
-                return "letter"
-            case None:
-                return "none"
-            case True:
-                return "true"
-            case -2.5:
-                return "float"
-            case _:
-                return "other"
-
-    return x + 1, [kind(v) for v in (1, "b", None, True, -2.5, (), 7)]
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_sequences(x):
-    def kind(v):
-        match v:
-            case []:
-                return "empty"
-            case [a]:
-                return a
-            case [1, 2, *rest] if len(rest) > 1:
-                return rest
-            case (a, b):
-                return a, b
-            case [first, *_, last]:
-                return first, last
-            case _:
-                return "none"
-
-    return x + 1, [kind(v) for v in ([], (5,), [1, 2, 3, 4], (1, 2), [7, 8, 9], "ab", 3, {1: 2})]
 
 
 @same_as_eager(graphs=1, breaks=[])
@@ -155,20 +114,3 @@ def test_nested(x):
     match command:
         case {"do": ["scale", {"by": (a, b)}], "then": None | [] as then}:
             return x * a + b, then
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_tensors(x):
-    match (x, x.shape):
-        case [torch.Tensor() as t, (4, n)]:
-            return t * n
-    return x
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: [torch.ones(2), {"mode": "max", "k": [1, 2]}])
-def test_outside_mapping(x, options):
-    match options:
-        case {"mode": "min"}:
-            return x.min()
-        case {"mode": "max", "k": [_, k], **rest}:
-            return x.max() + k, rest

@@ -7,9 +7,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import functools
-import operator
 
-import torch
 
 from compiler_core.tools.testing import same_as_eager
 
@@ -197,31 +195,6 @@ class Special(Base):
         return "reflected >"
 
 
-@same_as_eager(graphs=1, breaks=[])
-def test_reflected_first(x):
-    return x + 1, Base() + Special(), Special() + Base(), Base() < Special(), Base() + Base()
-
-
-class Index:
-    def __init__(self, i):
-        self.i = i
-
-    def __index__(self):
-        return self.i
-
-    def __int__(self):
-        return self.i * 10
-
-    def __float__(self):
-        return self.i / 2
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_conversions(x):
-    i = Index(2)
-    return x + int(i), float(i), operator.index(i), [5, 6, 7][i], list(range(i)), "abc"[i], [1, 2, 3][:i]
-
-
 class Defaults(dict):
     def __missing__(self, key):
         self[key] = value = len(self)
@@ -232,26 +205,6 @@ class Defaults(dict):
 def test_missing(x):
     d = Defaults(a=5)
     return x + d["b"], d["a"], d["c"], dict(d), d.get("zzz")
-
-
-class Always:
-    def __eq__(self, other):
-        return "equal to " + str(other)
-
-    def __contains__(self, item):
-        return item
-
-    def __bool__(self):
-        return False
-
-    def __len__(self):
-        return 3
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_odd_answers(x):
-    a = Always()
-    return x + len(a), a == 1, 2 == a, 3 in a, 0 in a, bool(a), a or "or", not a
 
 
 class Sized:

@@ -96,18 +96,6 @@ def test_issubclass_and_callable(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_abstract_class(x):
-    return Square().area() * x, isinstance(Square(), collections.abc.Sized), isinstance(Sized(), collections.abc.Sized)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_attributes_by_name(x):
-    v = Version(1)
-    setattr(v, "patch", 3)
-    return x + v.patch, getattr(v, "minor"), getattr(v, "none", "default"), hasattr(v, "patch"), hasattr(v, "none")
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_zip(x):
     short = list(zip("ab", [1, 2, 3]))
     strict = list(zip([1], [x], strict=True))
@@ -118,18 +106,6 @@ def test_zip(x):
         caught(lambda: list(zip([1, 2], [2, 3], [3], strict=True))),
     ]
     return short, strict, errors, list(zip()), dict(zip("ab", (x + 1, 2)))
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_enumerate_map_filter(x):
-    return (
-        list(enumerate("ab", start=5)),
-        list(map(lambda a, b: a * b, [x, 2], [3, 4])),
-        list(map(str, [1, 2.5])),
-        list(filter(None, [0, 1, "", "a"])),
-        list(filter(lambda v: v > 1, range(4))),
-        dict(map(lambda p: (p[0], p[1] + 1), {"k": 1}.items())),
-    )
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)

@@ -45,11 +45,6 @@ def test_subclasses(x):
     return x, [cls.__name__ for cls in type.__subclasses__(Rates)], Slow.__subclasses__()
 
 
-@one_graph()
-def test_copied_dict_of_a_class(x):
-    return x + 1, len(dict(Slow.__dict__)), dict(Slow.__dict__)["high"]
-
-
 def calls(fn, *changes):
     compiled, x = cc.compile(fn), torch.ones(2)
     torch.testing.assert_close(compiled(x), fn(x))
@@ -91,22 +86,6 @@ def test_escaped_dict_of_a_class_is_live():
         found = compiled(torch.ones(1))[1]
     Made.later = 1
     assert found["later"] == 1
-
-
-def test_new_subclasses_and_dropped_ones():
-    class Base:
-        pass
-
-    def fn(x):
-        return x * (1 + len(Base.__subclasses__()))
-
-    made = []
-    calls(
-        fn,
-        lambda: made.append(type("First", (Base,), {})),
-        lambda: made.append(type("Second", (Base,), {})),
-        lambda: made.__setitem__(0, None) or gc.collect(),
-    )
 
 
 def test_subclasses_are_not_kept():

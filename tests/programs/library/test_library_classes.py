@@ -9,8 +9,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 import collections
 import dataclasses
 import enum
-import sys
-import types
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -41,12 +39,6 @@ class Key:
     index: int = 0
 
 
-@dataclass(order=True)
-class Ranked:
-    rank: int
-    value: Any = field(compare=False, default=None)
-
-
 @dataclass
 class Checked:
     size: int
@@ -63,12 +55,6 @@ class ByIdentity:
     a: int
 
 
-@dataclass
-class Nested:
-    batch: Batch
-    keys: dict
-
-
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_dataclass_equality(x):
     return (
@@ -82,12 +68,6 @@ def test_dataclass_equality(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_ordered_dataclass(x):
-    ranked = sorted([Ranked(3, x), Ranked(1, "low"), Ranked(2)])
-    return [r.rank for r in ranked], Ranked(1) < Ranked(2), Ranked(1, "a") == Ranked(1, "b"), max(ranked).rank, x + 1
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_post_init(x):
     return Checked(3).total, Checked(3, double=True).total, Checked(4, double=True), x + 1
 
@@ -98,14 +78,6 @@ def test_dataclass_functions(x):
     c = dataclasses.replace(b, scale=5)
     names = [f.name for f in dataclasses.fields(b)]
     return c, c.tags is b.tags, names, dataclasses.is_dataclass(b), dataclasses.is_dataclass(3), c.scaled()
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_asdict(x):
-    n = Nested(Batch(1, tags=["t"]), {"k": Key("a")})
-    d = dataclasses.asdict(n)
-    d["batch"]["tags"].append("u")
-    return d, n, dataclasses.astuple(Key("b", 2)), x + 1
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -134,13 +106,6 @@ Spot = collections.namedtuple("Spot", "x y", defaults=(2,))
 class Shifted(Spot):
     def __new__(cls, x, y=5):
         return super().__new__(cls, x + 1, y)
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_namedtuple(x):
-    p, s = Pair(x, 2), Spot(x)
-    a, b = p
-    return p, s, p.both(), p.next, p[0] is x, p[:1], len(s), s.y, tuple(p), [*s], isinstance(p, tuple), Pair._fields
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
@@ -188,20 +153,9 @@ class Color(enum.Enum):
         return cls.GREEN
 
 
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 5
-
-
 class Mode(str, enum.Enum):
     TRAIN = "train"
     EVAL = "eval"
-
-
-class Access(enum.Flag):
-    READ = enum.auto()
-    WRITE = enum.auto()
-    BOTH = READ | WRITE
 
 
 class Planet(enum.Enum):
@@ -233,54 +187,11 @@ def test_enum_lookup(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_int_and_str_enums(x):
-    return (
-        x * Level.HIGH,
-        Level.LOW < Level.HIGH,
-        Level.HIGH + 1,
-        Mode("eval"),
-        Mode.TRAIN == "train",
-        {Mode.EVAL: 1}["eval"],
-        max(Level),
-    )
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_flags(x):
-    both = Access.READ | Access.WRITE
-    return (
-        both,
-        Access.READ in both,
-        bool(both & Access.READ),
-        both is Access.BOTH,
-        both ^ Access.READ,
-        ~Access.READ,
-        x + 1,
-    )
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_enum_with_attributes(x):
     return x * Planet.EARTH.mass, Planet.EARTH.value, Planet((5.9, 6.3)).radius
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_enum_match(x):
-    match Color.GREEN:
-        case Color.RED:
-            return x
-        case Color.GREEN:
-            return x + 1
-
-
 # ---------------------------------------------------------------- namespaces
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_simple_namespace(x):
-    n = types.SimpleNamespace(a=x, b=2)
-    n.c = n.a + n.b
-    return n.c, hasattr(n, "d"), vars(n)["b"] if False else n.b, n
 
 
 class Reduce(enum.Enum):

@@ -228,13 +228,6 @@ def test_set_operators(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_set_order(x):
-    seen = [v for v in {"b", "a", "c", (1, "q")}]
-    total = sum({5, 3, 1})
-    return seen, total, list({x for x in range(20, 0, -3)}), sorted({"z", "y"}), [*frozenset("hello")], x + 1
-
-
-@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_set_pop(x):
     s = {10, 20, 30}
     return s.pop(), s.pop(), s, x + 1
@@ -349,24 +342,7 @@ def test_user_dict(x):
 # ---------------------------------------------------------------- keys that are shapes
 
 
-ANCHORS = {}
-OFFSETS = {}
 SEEN_SHAPES = {(1, "float"), (2, torch.float64)}
-
-
-@same_as_eager(breaks=[], changes=["ANCHORS"])
-def test_anchors_kept_by_shape(x):
-    key = x.shape[-2:], x.device, x.dtype
-    if key not in ANCHORS:
-        rows, columns = torch.meshgrid(torch.arange(x.shape[-2]), torch.arange(x.shape[-1]), indexing="ij")
-        ANCHORS[key] = torch.stack([rows, columns], -1).to(x.dtype)
-    return x + ANCHORS[key].sum(-1), len(ANCHORS)
-
-
-@same_as_eager(breaks=[], changes=["OFFSETS"])
-def test_a_size_as_key(x):
-    first = OFFSETS.setdefault(x.size(), len(OFFSETS))
-    return x + first, OFFSETS[4, 4], torch.Size([4, 4]) in OFFSETS, [tuple(key) for key in OFFSETS]
 
 
 @same_as_eager(breaks=[], changes=["SEEN_SHAPES"])

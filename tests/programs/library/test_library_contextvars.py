@@ -80,20 +80,6 @@ def test_break_between_set_and_reset(x):
     return z, doubled(x)
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_collect_through_a_variable(x):
-    found = {"hidden": []}
-    token = collector.set(found)
-    try:
-        for i in range(3):
-            x = x + i
-            if collector.get() is not None:
-                collector.get()["hidden"].append(x)
-    finally:
-        collector.reset(token)
-    return found, collector.get()
-
-
 def test_guarded_by_value():
     compiled = compiler_core.compile(doubled, backend="eager")
     x = torch.ones(2)

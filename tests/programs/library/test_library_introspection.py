@@ -7,7 +7,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import collections
 import contextlib
-import enum
 import functools
 import inspect
 import os
@@ -135,20 +134,6 @@ def test_weak_reference_made_here(x):
 @same_as_eager(graphs=1)
 def test_weak_reference_is_returned(x):
     return x * 2, weakref.ref(PROPAGATES)() is PROPAGATES
-
-
-class Scale:
-    def __init__(self, by):
-        self.by = by
-
-
-def by_scale(self, x):
-    return x * self.by
-
-
-@one_graph()
-def test_method_is_bound(x):
-    return types.MethodType(by_scale, Scale(3.0))(x)
 
 
 OWN = threading.local()
@@ -330,7 +315,6 @@ def shifted_by(x, scale=1.0, *, bias=0.0, offsets=[1.0]):
 
 
 SCALED = inspect.signature(shifted_by)
-PROXY = types.MappingProxyType({"a": 1, "b": [2.0]})
 SHARED = {"a": 1}
 OF_SHARED = types.MappingProxyType(SHARED)
 
@@ -386,13 +370,6 @@ def test_a_signature_from_outside(x):
     )
 
 
-@same_as_eager(graphs=1, breaks=[], compiles=1)
-def test_a_proxy_from_outside(x):
-    PROXY["b"].append(len(PROXY["b"]))
-    PROXY["b"].pop()
-    return x * PROXY["a"] + PROXY.get("c", 1), [*PROXY], "c" in PROXY, PROXY["b"], len(PROXY)
-
-
 @same_as_eager(changes=["SHARED"])
 def test_a_proxy_whose_dict_changes(x):
     SHARED["a"] += 1
@@ -444,21 +421,6 @@ def test_kinds_of_functions_and_classes(x):
     kinds = inspect.isfunction(scaled), inspect.isfunction(len), inspect.isbuiltin(len), inspect.isclass(nn.Linear)
     others = inspect.isgeneratorfunction(scaled_later), inspect.ismodule(torch), inspect.isroutine(scaled)
     return x * 2, kinds, others, inspect.unwrap(scaled) is scaled
-
-
-shared = nn.Linear(3, 3)
-pair = nn.ModuleList([shared, nn.Linear(3, 3), shared])
-
-
-@one_graph(inputs=lambda: (torch.randn(2, 3),))
-def test_parameters_by_identity(x):
-    seen = set()
-    for layer in pair:
-        for parameter in layer.parameters():
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                x = x + parameter.sum()
-    return x, len(seen)
 
 
 # ---- attributes of functions from outside

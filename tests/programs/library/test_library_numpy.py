@@ -19,11 +19,6 @@ SCALE = np.float32(0.5)
 TABLE = np.arange(4, dtype=np.float32)
 
 
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), np.float32(3), np.int64(2)))
-def test_numbers_as_arguments(x, scale, n):
-    return x * scale + n, scale, int(n), float(scale), n + 1, n == 2, isinstance(scale, float), type(n * 2)
-
-
 def test_numbers_are_guarded():
     import compiler_core
 
@@ -144,12 +139,6 @@ def test_numbers_that_change(kind):
         assert got[6].tobytes() == want[6].tobytes() and got[7] == want[7]
         of_python(kind(value).item())
         assert len(record_of(compiled).compiles) == len(record_of(of_python).compiles)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(4, 3), np.int64(2), np.float32(0.3)))
-def test_numbers_in_shapes(x, n, scale):
-    y = torch.nn.functional.leaky_relu(x[:n] - 2, scale)
-    return y * scale, torch.zeros(n, 2), x.expand(n, 4, 3), x[n], x.sum(n - 1), int(scale * 10)
 
 
 @pytest.mark.parametrize("number", [np.complex64(1 + 2j), np.uint64(2**63 + 1), np.timedelta64(2, "ns")], ids=repr)

@@ -190,12 +190,6 @@ def test_items_of_another_dtype(a):
     return b
 
 
-@same_as_eager(breaks=["unsupported call", "unsupported call"], inputs=TABLE)
-def test_random_numbers(a):
-    np.random.seed(3)
-    return a * np.random.rand(3)
-
-
 def test_floating_point_errors():
     def program(a):
         return np.log(a) + 1 / a

@@ -8,7 +8,7 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import collections
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Optional
 
 import torch
 
@@ -92,13 +92,6 @@ def test_model_output_set(x):
     out.loss = x.sum()
     out["hidden"] = (x,)
     return out, out.loss is out["loss"], "loss" in out, out.get("other"), out.get("loss")
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), two(torch.ones(2))))
-def test_model_output_from_outside(x, out):
-    out.logits = out.logits * x
-    out["loss"] = x
-    return out[0], out.hidden
 
 
 @same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.ones(2), Tagged(a=1, b=2), Stack([1])))

@@ -93,21 +93,3 @@ def test_match_across_a_break(x):
     found = re.search("b+", "abbc")
     print(found.span())
     return x * len(found.group())
-
-
-@same_as_eager()
-def test_errors(x):
-    found = []
-    for act in (
-        lambda: THIRD + "a",
-        lambda: DAY < 3,
-        lambda: HOME / 3,
-        lambda: Fraction("x"),
-        lambda: re.compile("("),
-        lambda: THIRD.nope,
-    ):
-        try:
-            act()
-        except (TypeError, ValueError, AttributeError, re.error) as error:
-            found.append(str(error))
-    return x + len(found), found

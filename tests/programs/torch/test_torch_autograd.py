@@ -5,7 +5,6 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import enum
 import functools
 
 import pytest
@@ -130,66 +129,10 @@ def test_a_gradient_that_is_not_materialized(x):
     return y * 3, flags
 
 
-class Once(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.exp()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * x.exp()
-
-
-@one_graph(grad=True)
-def test_function_once_differentiable(x):
-    return Once.apply(x)
-
-
 @one_graph()
 def test_function_without_gradients(x):
     with torch.no_grad():
         return Square.apply(x), Wrong.apply(x, 2)
-
-
-class Doubles(Function):
-    @staticmethod
-    def forward(ctx, x, factors):
-        ctx.factors = factors
-        return x * factors[0]
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.factors[1], None
-
-
-@one_graph(grad=True)
-def test_function_with_a_list(x):
-    return Doubles.apply(x, [2, 7])
-
-
-class Kind(enum.Enum):
-    SUM = "sum"
-    MEAN = "mean"
-
-
-class Reduces(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, kind, sizes=(), *others):
-        ctx.kind, ctx.count = kind, len(others)
-        out = x.sum() if kind is Kind.SUM else x.mean()
-        return out * len(sizes) if sizes else out
-
-    @staticmethod
-    def backward(ctx, grad):
-        return (grad * (1 if ctx.kind is Kind.SUM else 2), None, None, *[None] * ctx.count)
-
-
-@one_graph(grad=True)
-def test_function_with_a_member_of_an_enum(x):
-    return Reduces.apply(x, Kind.SUM) + Reduces.apply(x, Kind.MEAN) * 2
 
 
 class AddsLists(torch.autograd.Function):
@@ -281,90 +224,6 @@ def test_function_that_returns_a_tensor_of_its_list(x):
     return y, same + 1
 
 
-FACTOR = 3.0
-WEIGHT = torch.tensor(2.0)
-
-
-class ReadsGlobals(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * FACTOR
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * FACTOR * 10 if FACTOR > 1 else g
-
-
-@same_as_eager(graphs=1, breaks=[], grad=True, changes=["FACTOR"])
-def test_function_that_reads_a_global_that_changes(x):
-    global FACTOR
-    y = ReadsGlobals.apply(x)
-    FACTOR = FACTOR * 2
-    return y
-
-
-class ReadsTensor(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * WEIGHT
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * WEIGHT
-
-
-@same_as_eager(graphs=2, breaks=["unsupported call"], grad=True)
-def test_function_that_reads_a_global_tensor(x):
-    return ReadsTensor.apply(x) + 1
-
-
-class AsView(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view(-1)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.view(4, 4) * 3
-
-
-@one_graph(grad=True)
-def test_function_that_returns_a_view(x):
-    return AsView.apply(x) * 2
-
-
-class Reverse(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        return -g
-
-
-@one_graph(grad=True)
-def test_gradient_reversal(x):
-    return Reverse.apply(x) * 2, Reverse.apply(x) is x
-
-
-class Partial(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.set_materialize_grads(False)
-        return x * 2, y * 3
-
-    @staticmethod
-    def backward(ctx, g, h):
-        return (None if g is None else g * 2), (None if h is None else h * 3)
-
-
-@one_graph(grad=True)
-def test_function_with_gradients_that_are_missing(x, y):
-    a, _ = Partial.apply(x, y)
-    return a.sin()
-
-
 class Settings:
     gain = 1.0
 
@@ -400,14 +259,6 @@ def test_function_differentiated_twice(x):
 
 def normalised():
     return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(3, 4)
-
-
-@one_graph(grad=True, inputs=normalised)
-def test_functional_call(net, x):
-    given = {name: value * 2 for name, value in (*net.named_parameters(), *net.named_buffers())}
-    y = torch.func.functional_call(net, given, (x,), strict=True)
-    z = torch.func.functional_call(net, ({"0.weight": x.T @ x}, {"0.bias": x[0]}), x)
-    return y, z, net(x), given, torch.func.functional_call(net[0], {"weight": x.T @ x}, (), {"input": x})
 
 
 @one_graph(inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(3, 4)))

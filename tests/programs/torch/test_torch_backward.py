@@ -10,7 +10,6 @@ import functools
 import pytest
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 import compiler_core
 from compiler_core.tools.testing import same_as_eager
@@ -24,25 +23,6 @@ leaves = lambda: tuple(torch.randn(3, requires_grad=True) for _ in range(2))
 
 def net():
     return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), torch.randn(5, 3)
-
-
-def convolution():
-    parts = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)
-    return nn.Sequential(*parts), torch.randn(3, 1, 4, 4)
-
-
-@whole(inputs=lambda: (*net(), torch.randn(4, 2, 3)))
-def test_micro_batches(m, _, batches):
-    for each in batches:
-        (m(each).pow(2).mean() / len(batches)).backward()
-    return [p.grad for p in m.parameters()]
-
-
-@whole(inputs=convolution)
-def test_batch_norm(m, x):
-    loss = m(x).logsumexp(1).mean()
-    loss.backward()
-    return loss.detach()
 
 
 @whole(inputs=leaves)
@@ -60,31 +40,6 @@ def test_unused_leaves(w, u):
     first = torch.autograd.grad(y, [w, u], retain_graph=True, allow_unused=True)
     y.backward()
     return first
-
-
-class Tripled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        return gradient * x * 3
-
-
-@whole(inputs=leaf)
-def test_function_of_autograd(w):
-    loss = Tripled.apply(w * 2).sum()
-    loss.backward()
-    return loss.detach()
-
-
-@whole(inputs=lambda: (nn.Embedding(5, 3), torch.tensor([1, 2, 1])))
-def test_embedding(m, x):
-    m(x).pow(2).sum().backward()
-    return m.weight.grad
 
 
 @whole(inputs=lambda: (*net(), torch.randn(3, requires_grad=True)))

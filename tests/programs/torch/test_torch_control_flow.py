@@ -130,11 +130,6 @@ def test_operands_of_other_layouts(x):
     return one.sum() + other * 2
 
 
-@whole(grad=False, backends=BACKENDS)
-def test_results_of_other_dtypes(x):
-    return torch.cond(x.sum() > 0, lambda x: (x.argmax(0), x > 0, x * 2), lambda x: (x.argmin(0), x < 0, x.cos()), (x,))
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_branch_that_ignores_an_input_gives_it_zeros(backend):
     def program(x, w):
@@ -299,11 +294,6 @@ def test_a_branch_that_returns_its_operand(x):
 @breaks()
 def test_a_branch_that_returns_a_view(x):
     return torch.cond(x.sum() > 0, lambda x: x[1:], lambda x: x[1:].cos(), (x,))
-
-
-@breaks()
-def test_branches_of_other_dtypes(x):
-    return torch.cond(x.sum() > 0, lambda x: x.double(), lambda x: x.cos(), (x,))
 
 
 @breaks()

@@ -30,9 +30,6 @@ def mask(function):
     return create_block_mask(function, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
 
 
-CAUSAL = mask(causal)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _warning_of_eager():
     """Eager PyTorch warns once that the function is not compiled, and that an argument is deprecated."""
@@ -62,12 +59,6 @@ def test_scores_changed_by_a_tensor_at_their_place(x):
 
 
 @whole
-def test_a_mask_made_before(x):
-    y = flex_attention(x, x, x, block_mask=CAUSAL)
-    return flex_attention(y, x, y, block_mask=CAUSAL, score_mod=lambda s, b, h, q, k: s * 2)
-
-
-@whole
 def test_a_mask_made_inside(x):
     documents = mask(and_masks(causal, same_document))
     out, sums = flex_attention(
@@ -79,16 +70,6 @@ def test_a_mask_made_inside(x):
         return_lse=True,
     )
     return out * sums[..., None]
-
-
-@whole
-def test_rows_without_a_key(x):
-    return flex_attention(x, x, x, block_mask=mask(lambda b, h, q, k: (q > 3) & (k < 9)))
-
-
-@whole
-def test_grouped_heads_and_a_scale(x):
-    return flex_attention(x, x[:, :1] * 2, x[:, :1].sin(), enable_gqa=True, scale=0.5)
 
 
 @whole

@@ -12,7 +12,6 @@ from collections import namedtuple
 import pytest
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.autograd import Function
 from torch.func import (
     functional_call,
@@ -73,31 +72,10 @@ def test_vmap_in_chunks(x):
     return vmap(lambda a: a.cumsum(0), chunk_size=3)(x), vmap(lambda a: (a * 2, 3.5), out_dims=(0, None))(x)
 
 
-@one_graph()
-def test_vmap_of_random_numbers(x):
-    different = functools.partial(vmap, randomness="different")
-    same = vmap(lambda a: F.dropout(a, 0.3) + torch.rand(4), randomness="same")(x)
-    return same, different(lambda a: a + torch.randn_like(a))(x), different(nn.Dropout(0.4))(x)
-
-
 @same_as_eager(breaks=["transform"])
 def test_vmap_that_writes_to_its_argument(x):
     vmap(lambda a: a.mul_(2))(x)
     return x
-
-
-@same_as_eager(breaks=["tensor value read"])
-def test_value_read_inside_vmap(x):
-    y = x + 1
-    try:
-        return vmap(lambda a: a * a.sum().item())(y)
-    except RuntimeError as error:
-        return y * 2, str(error)[:40]
-
-
-@same_as_eager(breaks=["data-dependent branch"])
-def test_branch_on_a_value_inside_grad(x):
-    return grad(lambda a: a.sum() if a.sum() > 100 else (a * 2).sum())(x)
 
 
 @pytest.mark.filterwarnings("ignore::compiler_core.CompileWarning")
@@ -182,35 +160,6 @@ class Net(nn.Module):
 
 def net_and_data():
     return Net(), torch.randn(5, 4), torch.randn(5, 4)
-
-
-def test_modules_on_backends():
-    def per_sample(net, x, y):
-        params = {k: v.detach() for k, v in net.named_parameters()}
-
-        def loss(p, a, t):
-            return F.mse_loss(functional_call(net, p, (a[None],))[0], t)
-
-        stacked = {k: torch.stack([v, v * 2]) for k, v in params.items()}
-        ensemble = vmap(lambda p, a: functional_call(net, p, (a,)), (0, None))(stacked, x)
-        return vmap(grad(loss), (None, 0, 0))(params, x, y), ensemble, grad(lambda a: net(a).sum())(x)
-
-    for backend in ("eager", "cpp"):
-        check(per_sample, net_and_data, Expected(1, [], None), grad=True, backend=backend, tolerance=1e-4)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=net_and_data)
-def test_maml(net, x, y):
-    params = dict(net.named_parameters())
-
-    def inner(p, a):
-        return (functional_call(net, p, (a,)) ** 2).mean()
-
-    def outer(p):
-        gradients = grad(inner)(p, x)
-        return inner({k: v - 0.1 * gradients[k] for k, v in p.items()}, y)
-
-    return grad_and_value(outer)(params), net.calls
 
 
 @same_as_eager(inputs=net_and_data)

@@ -74,27 +74,6 @@ def test_hook_that_is_always_called(fc, x):
     return fc(x)
 
 
-class Keeper:
-    def __init__(self):
-        self.kept = {}
-
-    def hook(self, module, args, output):
-        self.kept["out"] = output.detach()
-
-
-def keeping():
-    number_from_zero()
-    keeper, fc = Keeper(), nn.Linear(4, 4)
-    fc.register_forward_hook(keeper.hook)
-    return keeper, fc, torch.randn(2, 4)
-
-
-@one_graph(inputs=keeping)
-def test_hook_that_keeps_activations(keeper, fc, x):
-    y = fc(x)
-    return y, keeper.kept["out"] + 1
-
-
 @same_as_eager(
     graphs=2,
     breaks=["unsupported call"],
@@ -111,15 +90,6 @@ def test_hook_registered_inside(fc, x):
     y = fc(x)
     handle.remove()
     return y, fc(x), len(fc._forward_hooks)
-
-
-@same_as_eager(graphs=1, breaks=["skipped function", "skipped function"], inputs=hooked(lambda m: None))
-def test_global_forward_hook(fc, x):
-    handle = nn.modules.module.register_module_forward_hook(doubled)
-    try:
-        return fc(x)
-    finally:
-        handle.remove()
 
 
 vector = functools.partial(one_graph, grad=True, inputs=lambda: (torch.randn(3),))

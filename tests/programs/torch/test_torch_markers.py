@@ -40,35 +40,12 @@ def test_disabled_by_stock_but_not_what_it_calls(x):
     return only_itself_by_stock(x * 2) + 1
 
 
-COMPILED_BY_STOCK = torch.compile(helper, backend="eager")
-
-
-@one_graph()
-def test_function_compiled_by_stock_called_inside(x):
-    return COMPILED_BY_STOCK(x + 1) + 1
-
-
-class Doubled(nn.Module):
-    def __init__(self, compile):
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.scale = 2
-        self.fast = compile(self.slow)
-
-    def slow(self, x):
-        return self.linear(x).relu() * self.scale
-
-    def forward(self, x):
-        return self.fast(x) + 1
-
-
 OURS, STOCKS = functools.partial(cc.compile, backend="eager"), functools.partial(torch.compile, backend="eager")
 COMPILED_PARTS = nn.ModuleList(
     [OURS(nn.Linear(4, 4)), STOCKS(nn.Linear(4, 4)), STOCKS(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))]
 )
 COMPILED_IN_PLACE = nn.Linear(4, 4)
 COMPILED_IN_PLACE.compile(backend="eager")
-WITH_METHODS = [Doubled(OURS), Doubled(STOCKS)]
 WITH_HOOK = STOCKS(nn.Linear(4, 4))
 WITH_HOOK.register_forward_hook(lambda module, args, result: result * 2)
 
@@ -82,13 +59,6 @@ def test_compiled_modules_called_inside(x):
         COMPILED_PARTS[0].weight.sum(),
         COMPILED_PARTS[1].bias + COMPILED_PARTS[2]._orig_mod[0].bias,
     )
-
-
-@one_graph(grad=True)
-def test_compiled_methods_called_inside(x):
-    for module in WITH_METHODS:
-        x = module(x)
-    return x
 
 
 @same_as_eager(breaks=["skipped function"])
@@ -161,12 +131,6 @@ def measured():
 @one_graph()
 def test_constant_result(x):
     return x * measured()
-
-
-@same_as_eager(graphs=1, breaks=["skipped function"])
-def test_mark_dynamic_inside(x):
-    torch._dynamo.mark_dynamic(x, 0)
-    return x + 1
 
 
 @one_graph()

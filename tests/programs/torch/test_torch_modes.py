@@ -45,37 +45,6 @@ def test_grad_mode_called_with_a_function(x):
     return torch.no_grad()(torch.sin)(x), torch.no_grad()(lambda t: t.cos())(x)
 
 
-@one_graph(grad=True)
-def test_return_from_within(x):
-    def f(t):
-        with torch.no_grad():
-            if t.dim() == 2:
-                return t * 2
-        return t
-
-    y = f(x)
-    return y, torch.is_grad_enabled(), x * 3
-
-
-class Frozen(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 2)
-
-    @torch.no_grad()
-    def features(self, x):
-        return self.body(x)
-
-    def forward(self, x):
-        return self.head(self.features(x))
-
-
-@one_graph(grad=True, inputs=lambda: (Frozen(), torch.randn(2, 4)))
-def test_method_without_gradients(net, x):
-    return net(x)
-
-
 @torch.inference_mode()
 def infer(x):
     return x * 2
@@ -172,37 +141,10 @@ def test_grad_mode_is_restored_when_a_graph_fails():
 # ---------------------------------------------------------------- autocast
 
 
-@one_graph()
-def test_autocast_nested_and_off(x, y):
-    with torch.autocast(device_type="cpu", dtype=torch.bfloat16):
-        a = x @ y
-        with torch.autocast("cpu", enabled=False):
-            b = x @ y
-        c = x @ y
-    return a.dtype, b.dtype, c.dtype, a.float() + b, torch.is_autocast_enabled("cpu")
-
-
 @one_graph(inputs=lambda: (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Softmax(-1)), torch.randn(2, 4)))
 def test_autocast_around_a_module(net, x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return net(x)
-
-
-@same_as_eager(graphs=1, breaks=[])
-def test_exception_through_autocast(x, y):
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            a = x @ y
-            raise ValueError
-    except ValueError:
-        pass
-    return a, x @ y, torch.is_autocast_enabled("cpu")
-
-
-@one_graph()
-def test_autocast_chosen_by_a_flag(x, y, enabled=True):
-    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-        return x @ y
 
 
 # ---------------------------------------------------------------- defaults and flags
@@ -216,32 +158,10 @@ def test_flags_are_read(x):
 
 
 @one_graph()
-def test_asked_whether_it_compiles(x):
-    compiling = torch.compiler.is_compiling() or torch.jit.is_scripting() or torch.jit.is_tracing()
-    return x + (2 if torch.onnx.is_in_onnx_export() else 1)
-
-
-@one_graph()
 def test_default_device(x):
     with torch.device("meta"):
         y = torch.ones(2)
     return y.device, x + 1
-
-
-@contextlib.contextmanager
-def scaled(log):
-    log.append("enter")
-    with torch.no_grad():
-        yield 2.0
-    log.append("leave")
-
-
-@same_as_eager(graphs=1, breaks=[], grad=True)
-def test_users_context_around_a_mode(x):
-    log = []
-    with scaled(log) as s:
-        y = x * s
-    return y, log, x * 3
 
 
 @same_as_eager(graphs=1, breaks=[], grad=True)

@@ -5,15 +5,12 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import collections
-import copy
 import functools
 import warnings
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.utils import parametrizations, parametrize
 
 from compiler_core.tools.testing import same_as_eager
 
@@ -23,12 +20,6 @@ one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 def on(make, *shape):
     """Fresh arguments: a module of `make` and a tensor."""
     return lambda: (make(), torch.randn(*shape))
-
-
-def copies(make, *shape):
-    """The same, with copies of one module: its class, or the keys of its hooks, are new in each `make`."""
-    result = make()
-    return lambda: (copy.deepcopy(result), torch.randn(*shape))
 
 
 # ---------------------------------------------------------------- containers
@@ -75,60 +66,11 @@ def test_sequential_pieces(seq, x):
     return y, len(seq)
 
 
-@one_graph(inputs=on(lambda: nn.Sequential(collections.OrderedDict(fc=nn.Linear(4, 4), act=nn.Tanh())), 2, 4))
-def test_sequential_with_names(seq, x):
-    return seq(x), seq.fc(x), [n for n, _ in seq.named_children()]
-
-
 @one_graph(grad=True, inputs=on(lambda: nn.ParameterList([torch.randn(4), torch.randn(4)]), 2, 4))
 def test_parameter_list(params, x):
     for p in params:
         x = x * p
     return x + params[0] + params[-1], len(params), sum(p.numel() for p in params)
-
-
-@one_graph(grad=True, inputs=on(lambda: nn.ParameterDict({"a": torch.randn(4), "b": torch.randn(4)}), 2, 4))
-def test_parameter_dict(params, x):
-    for name, p in params.items():
-        x = x * p + len(name)
-    for p in params.values():
-        x = x + p
-    return x + params["a"], list(params.keys()), len(params), "b" in params
-
-
-class Nested(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.branches = nn.ModuleDict(
-            {"l": nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())])}
-        )
-
-    def forward(self, x):
-        for layer in self.branches["l"]:
-            x = layer(x)
-        return x
-
-
-@one_graph(grad=True, inputs=on(Nested, 2, 4))
-def test_nested_containers(net, x):
-    return net(x)
-
-
-class Shared(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Linear(4, 4)
-        self.b = self.a
-        self.out = nn.Linear(4, 4, bias=False)
-        self.out.weight = self.a.weight
-
-    def forward(self, x):
-        return self.out(self.b(self.a(x)))
-
-
-@one_graph(grad=True, inputs=on(Shared, 2, 4))
-def test_shared_modules_and_tied_parameters(net, x):
-    return net(x), net.a is net.b, net.out.weight is net.a.weight
 
 
 # ---------------------------------------------------------------- parameters and buffers
@@ -152,60 +94,9 @@ def test_buffers_changed_in_place(net, x):
     return net(x), net(x)
 
 
-class Moving(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(4))
-
-    def forward(self, x):
-        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
-        return x - self.mean
-
-
-@one_graph(inputs=on(Moving, 2, 4))
-def test_buffer_assigned_anew(net, x):
-    return net(x), net.mean, net(x), net._buffers["mean"] is net.mean
-
-
-class Caching(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("cache", None, persistent=False)
-
-    def forward(self, x):
-        if self.cache is None:
-            self.cache = x.cos()
-        return x + self.cache
-
-
-@one_graph(inputs=on(Caching, 2, 4))
-def test_buffer_that_was_none(net, x):
-    return net(x) + net(x), net.cache
-
-
-@one_graph(inputs=on(lambda: nn.BatchNorm1d(4), 8, 4))
-def test_batch_norm_statistics(bn, x):
-    y = bn(x)
-    return bn(y), bn.running_mean, bn.running_var, bn.num_batches_tracked
-
-
-@one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4))
-def test_named_parameters_buffers_modules(net, x):
-    names = [n for n, _ in net.named_parameters()], [n for n, _ in net.named_buffers()]
-    kinds = [(n, type(m).__name__) for n, m in net.named_modules()]
-    total = sum(p.sum() for p in net.parameters()) + sum(b.sum() for b in net.buffers())
-    return x + total, names, kinds, [n for n, _ in net.named_children()], len(list(net.children()))
-
-
 @one_graph(inputs=on(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), 2, 4))
 def test_get_parameter_and_submodule(net, x):
     return net.get_submodule("0")(x) + net.get_parameter("0.bias") + net.get_buffer("1.running_mean")
-
-
-@one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_device_and_dtype_of_parameters(fc, x):
-    first = next(fc.parameters())
-    return fc(x.to(first.dtype).to(first.device)), first.dtype, {p.device for p in fc.parameters()}
 
 
 @same_as_eager(graphs=2, breaks=["new parameter"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
@@ -221,16 +112,6 @@ def test_register_inside(fc, x):
     fc.register_parameter("more", None)
     fc.add_module("sub", None)
     return fc(x) + fc.extra, sorted(fc._buffers), sorted(fc._parameters), sorted(fc._modules)
-
-
-@same_as_eager(graphs=1, breaks=[], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
-def test_apply_and_initialise_inside(fc, x):
-    def fill(m):
-        if isinstance(m, nn.Linear):
-            nn.init.constant_(m.weight, 0.5)
-
-    fc.apply(fill)
-    return fc(x)
 
 
 @same_as_eager(graphs=2, breaks=["requires_grad"], inputs=on(lambda: nn.Linear(4, 4), 2, 4))
@@ -344,72 +225,6 @@ def test_setattr_of_its_own(net, x):
     return net(x), net.note
 
 
-class LinearPlus(nn.Linear):
-    def forward(self, input):
-        return super().forward(input) + F.linear(input, self.weight, self.bias)
-
-
-@one_graph(grad=True, inputs=on(lambda: LinearPlus(4, 4), 2, 4))
-def test_subclass_of_a_library_module(net, x):
-    return net(x)
-
-
-class WithFunctions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.act = F.gelu
-        self.norm = functools.partial(F.layer_norm, normalized_shape=(4,))
-        self.post = lambda t: t * 2
-        self.table = {"relu": torch.relu}
-        self.klass = nn.Tanh
-
-    def forward(self, x):
-        return self.table["relu"](self.post(self.norm(self.act(x))))
-
-
-@one_graph(inputs=on(WithFunctions, 2, 4))
-def test_functions_stored_as_attributes(net, x):
-    return net(x)
-
-
-class OtherMethods(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.enc = nn.Linear(4, 2)
-        self.dec = nn.Linear(2, 4)
-
-    def encode(self, x):
-        return self.enc(x).relu()
-
-    def decode(self, z):
-        return self.dec(z)
-
-    def forward(self, x):
-        return self.decode(self.encode(x))
-
-
-@one_graph(inputs=on(OtherMethods, 2, 4))
-def test_methods_other_than_forward(net, x):
-    return net.encode(x), net(x), getattr(net, "decode")(net.encode(x))
-
-
-class Called(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def __call__(self, x):
-        return super().__call__(x) + 1
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-@one_graph(inputs=on(Called, 2, 4))
-def test_call_of_its_own(net, x):
-    return net(x)
-
-
 @one_graph(inputs=on(lambda: nn.Linear(4, 4), 2, 4))
 def test_asked_about_a_module(fc, x):
     facts = isinstance(fc, nn.Module), type(fc).__name__, fc.training, hasattr(fc, "bias"), hasattr(fc, "nothing")
@@ -429,27 +244,6 @@ def test_attributes_set_and_deleted(net, x):
 # ---------------------------------------------------------------- parametrisation, lazy modules, what PyTorch has
 
 
-class Symmetric(nn.Module):
-    def forward(self, w):
-        return w.triu() + w.triu(1).transpose(-1, -2)
-
-
-def parametrised():
-    fc = nn.Linear(4, 4)
-    parametrize.register_parametrization(fc, "weight", Symmetric())
-    return fc
-
-
-@one_graph(grad=True, inputs=copies(parametrised, 2, 4))
-def test_parametrised_weight(fc, x):
-    return fc(x)
-
-
-@one_graph(grad=True, inputs=copies(lambda: parametrizations.orthogonal(nn.Linear(4, 4)), 2, 4))
-def test_orthogonal(fc, x):
-    return fc(x)
-
-
 def normed_by_hook():
     torch.utils.hooks.RemovableHandle.next_id = 0  # the key of the hook
     with warnings.catch_warnings():
@@ -459,11 +253,6 @@ def normed_by_hook():
 
 @one_graph(inputs=on(normed_by_hook, 2, 4))
 def test_weight_norm_by_hook(fc, x):
-    return fc(x)
-
-
-@one_graph(inputs=copies(lambda: nn.utils.spectral_norm(nn.Linear(4, 4)), 2, 4))
-def test_spectral_norm_by_hook(fc, x):
     return fc(x)
 
 
@@ -489,23 +278,12 @@ def test_transformer(net, x):
     return net(x, x)
 
 
-@one_graph(grad=True, inputs=on(lambda: nn.LSTM(4, 3, batch_first=True, bidirectional=True), 2, 5, 4))
-def test_lstm(net, x):
-    out, (h, c) = net(x)
-    return out, h, c
-
-
 @one_graph(grad=True, inputs=on(lambda: nn.GRUCell(4, 3), 2, 4))
 def test_recurrent_cell_in_a_loop(cell, x):
     h = None
     for _ in range(3):
         h = cell(x, h)
     return h
-
-
-@one_graph(grad=True, inputs=lambda: (nn.EmbeddingBag(9, 4), torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2])))
-def test_embedding_bag(table, ids, offsets):
-    return table(ids, offsets)
 
 
 @same_as_eager(

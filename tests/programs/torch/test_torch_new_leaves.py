@@ -57,14 +57,6 @@ def test_what_is_known_of_a_new_leaf(net, x):
     return facts, (near * 3).detach(), near_again.detach()
 
 
-@whole(inputs=batch, backend="cpp")
-def test_a_leaf_that_a_factory_makes(net, x):
-    shift = torch.zeros(3, requires_grad=True)
-    scale = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    grads = torch.autograd.grad(net(x * scale + shift).sum(), [shift, scale])
-    return x + grads[0], grads[1] * 2, shift.requires_grad
-
-
 # ---- what leaves the graph: autograd would not know its history
 
 
@@ -93,9 +85,3 @@ def test_a_tensor_from_outside_gets_the_history_of_a_new_leaf(x, log):
     near = (x * 2).requires_grad_()
     log.copy_(near.sin())
     return x + 1, log.requires_grad
-
-
-@same_as_eager(breaks=["requires_grad"], inputs=lambda: (torch.randn(3),))
-def test_a_factory_without_the_option(x):
-    weight = torch.ones(3, requires_grad=True)
-    return x * weight + 1

@@ -5,8 +5,6 @@
 PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
-import functools
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -46,23 +44,6 @@ def test_lbfgs_with_a_closure(net, optimiser, x, y):
     return optimiser.step(closure)
 
 
-class Wide(nn.Module):
-    """Gradients of two kinds."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 3), nn.Linear(3, 2, dtype=torch.float64)
-
-    def forward(self, x):
-        return self.b(self.a(x).double())
-
-
-@same_as_eager(grad=True, inputs=lambda: (Wide(), torch.randn(5, 4)))
-def test_clipped_gradients_of_two_kinds(net, x):
-    net(x).sum().backward()
-    return nn.utils.clip_grad_norm_(net.parameters(), 0.1, foreach=True), [p.grad for p in net.parameters()]
-
-
 @same_as_eager(
     graphs=4,
     breaks=["new optimizer", *["optimizer", "backward", "optimizer"], *["optimizer"] * 2, "backward", "optimizer"],
@@ -87,24 +68,6 @@ def test_gradients_accumulated(net, optimiser, x, y):
     optimiser.step()
     optimiser.zero_grad()
     return [p.grad is None for p in net.parameters()]
-
-
-@same_as_eager(
-    graphs=1,
-    breaks=[],
-    inputs=lambda: (nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)),
-    backend="aot_eager",
-    tolerance=1e-6,
-)
-def test_moving_averages_through_data(fast, slow, x):
-    loss = fast(x).square().mean()
-    for p, q in zip(slow.parameters(), fast.parameters()):
-        p.data.mul_(0.9).add_(q.data, alpha=0.1)
-    for p, q in zip(slow.parameters(), fast.parameters()):
-        p.data.lerp_(q.data, 0.5).clamp_(-0.2, 0.2)
-    for p in slow.parameters():
-        p.data = p.data * 0.9
-    return loss
 
 
 @same_as_eager(

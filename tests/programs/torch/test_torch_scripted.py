@@ -16,11 +16,6 @@ def script(function):
         return torch.jit.script(function)
 
 
-def traced():
-    with warnings.catch_warnings(action="ignore"):
-        return torch.jit.trace(lambda x: x.sin() + 1, torch.ones(2))
-
-
 @script
 def bias_gelu(x, bias):
     y = x + bias
@@ -49,8 +44,3 @@ def test_a_number_of_another_type(x):
 @same_as_eager(breaks=["unsupported call"], inputs=matrix)
 def test_a_number_for_a_tensor(x):
     return bias_gelu(x, 2.0)
-
-
-@same_as_eager(inputs=lambda: (traced(), *matrix()))
-def test_a_traced_function(function, x):
-    return function(x) * 2

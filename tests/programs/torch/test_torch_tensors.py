@@ -6,7 +6,6 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 """
 
 import functools
-import math
 
 import pytest
 import torch
@@ -48,17 +47,6 @@ def test_grad_fn(x):
 def test_data_assigned_and_used(x, y):
     x.data = y
     return x + 1
-
-
-@one_graph(grad=True)
-def test_data_assigned_and_used_without_gradients(x, y):
-    other = y.detach() * 0.9
-    with torch.no_grad():
-        x.data = x.data * 0.9 + other.data * 0.1
-        used = x * 2, x.sum(), x.shape, x.requires_grad, x.is_leaf
-        x.data = x * x + 1
-    with torch.no_grad():
-        return used, x, x @ other
 
 
 @same_as_eager(breaks=["unsupported mutation"], grad=True)
@@ -155,20 +143,6 @@ def test_attribute_set_on_a_tensor(x):
 
 
 @one_graph()
-def test_conversions(x):
-    half = x.half().float() + x.double().float() + x.bfloat16().float()
-    return (
-        half,
-        x.to(torch.int64),
-        x.to("cpu", torch.float64),
-        x.type(torch.int32),
-        x.to(x.double()),
-        x.int().bool(),
-        x.long(),
-    )
-
-
-@one_graph()
 def test_type_by_name(x):
     return x.type("torch.DoubleTensor"), x.type(), x.type_as(x.int())
 
@@ -177,32 +151,6 @@ def test_type_by_name(x):
 def test_new_tensors(x):
     results = x.new_zeros(2, 3), x.new_ones((2,)), x.new_full((2,), 3.0), x.new_tensor([1, 2]), x.new_empty(0)
     return results, torch.zeros_like(x) + torch.ones_like(x, dtype=torch.int32), torch.full_like(x, 2)
-
-
-@one_graph()
-def test_factories(x):
-    results = torch.arange(3), torch.arange(0, 1, 0.25), torch.linspace(0, 1, 3), torch.eye(2), torch.full((2,), True)
-    more = torch.zeros(2, dtype=torch.float64), torch.ones(x.shape), torch.empty(0), torch.tril_indices(2, 2)
-    return x + 1, results, more, torch.logspace(0, 1, 2), torch.zeros(x.size(0), 2)
-
-
-@one_graph()
-def test_tensor_from_lists(x):
-    n = x.shape[0]
-    results = (
-        torch.tensor([1, n]),
-        torch.tensor([[1.5, 2], [3, n]]),
-        torch.tensor(3),
-        torch.tensor(True),
-        torch.tensor([]),
-    )
-    return (
-        x.sum() + torch.tensor(2.0),
-        results,
-        torch.as_tensor([n, 2]),
-        torch.scalar_tensor(3.0),
-        torch.asarray([1, 2]),
-    )
 
 
 @one_graph()
@@ -268,68 +216,12 @@ def test_slices_from_outside(x, s, index, rows):
     return x[s] * 2, x[index], x[rows.odd], torch.cat(parts), x[own], places, s
 
 
-@one_graph()
-def test_indexing_with_a_mask(x):
-    y = x * 2
-    return y[x >= x.min()] + 1, x[x.bool()].numel()
-
-
-@one_graph()
-def test_assigning_to_items(x):
-    y = x.clone()
-    y[0] = 1
-    y[1, 2] = x[0, 0]
-    y[:, 3] = torch.arange(4.0)
-    y[..., 0] += 5
-    y[torch.tensor([2, 3])] *= 2
-    y[y > 1] = 0.5
-    y[[0, 1], [1, 0]] = -1.0
-    y[None, 0, 0] = 9
-    return y
-
-
 # ---------------------------------------------------------------- Python's protocols
-
-
-@one_graph()
-def test_split_chunk_unbind(x):
-    a, b = x.chunk(2, dim=1)
-    c, d = torch.split(x, [1, 3])
-    return a * b, c, d, x.unbind(1)[0], torch.tensor_split(x, 3)[1], [t.sum() for t in x.split(2)]
-
-
-@one_graph()
-def test_results_with_names(x):
-    top = x.max(dim=0)
-    values, indices = x.sort(dim=1)
-    return top.values, top.indices, top[0], values, indices, x.topk(2).values, x.min(1)[1], torch.aminmax(x)
 
 
 @same_as_eager(graphs=1, breaks=["tensor value read"])
 def test_in_a_tensor(x):
     return 5.0 in x, x + 1
-
-
-@one_graph()
-def test_comparisons(x, y):
-    return x > y, x == y, x != 0, 0 < x, (x > 0) & (y > 0), ~(x > 0), x.eq(y) | (x >= y), x.lt(0) ^ y.gt(0)
-
-
-@one_graph()
-def test_arithmetic_of_sizes(x):
-    s = x.shape
-    t = s + (3,)
-    return (
-        x.new_zeros(t),
-        s[:1] + s[1:],
-        list(s),
-        s == (4, 4),
-        s[0] in s,
-        tuple(s),
-        torch.Size([2, 3]),
-        math.prod(s),
-        max(s),
-    )
 
 
 @same_as_eager(graphs=2, breaks=["tensor value read"])
@@ -357,25 +249,12 @@ def test_storage(x):
     return x + 1, x.untyped_storage().nbytes(), x.data_ptr() == x.view(-1).data_ptr()
 
 
-SPARSE = torch.eye(4).to_sparse()
-
-
-@same_as_eager(graphs=2, breaks=["unsupported call"])
-def test_sparse_product(x):
-    return SPARSE @ (x + 1), x * 2
-
-
 @same_as_eager(graphs=2, breaks=["unsupported call"], inputs=matrix(2, 3))
 def test_copy_and_deepcopy(x):
     import copy
 
     y = x + 1
     return copy.copy(y), copy.deepcopy(y), copy.deepcopy([y, y])
-
-
-@one_graph(grad=False)
-def test_offset_of_a_view_of_an_input(x):
-    return x + 1, x[1:].storage_offset(), (x * 2)[2:].storage_offset()
 
 
 def test_offset_of_a_view_is_guarded():
@@ -386,15 +265,6 @@ def test_offset_of_a_view_is_guarded():
     whole = torch.randn(6, 3)
     for x in (whole[:4], whole[2:], whole[1:5]):
         assert compiled(x)[1] == where(x)[1]
-
-
-LIST = [torch.randn(3), torch.randn(3)]
-
-
-@one_graph(inputs=lambda: ([torch.randn(3), torch.randn(3)], {"pair": (torch.randn(3), torch.randn(3))}))
-def test_lists_from_outside_as_arguments(tensors, named):
-    stacked = torch.stack(tensors) @ tensors[0], torch.cat(LIST), torch.hstack(named["pair"])
-    return stacked, torch.einsum("i,i->", *tensors), torch._foreach_add(tensors, 1), torch.block_diag(*LIST)
 
 
 class Quantised(torch.nn.Parameter):

@@ -14,29 +14,10 @@ from compiler_core.tools.testing import same_as_eager
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
 
 
-@one_graph()
-def test_expanded_and_squeezed(x):
-    return (
-        x[:1].expand(3, 4),
-        x.unsqueeze(0).squeeze(0),
-        x.flatten(),
-        x.unflatten(0, (2, 2)),
-        x.narrow(0, 1, 2),
-        x.diagonal(),
-    )
-
-
 @same_as_eager(graphs=1, breaks=["unsupported call"])
 def test_shape_of_an_argument_changed_in_place(x):
     x.unsqueeze_(0)
     return x + 1, x.shape
-
-
-@one_graph(inputs=lambda: (torch.randn(3), [torch.zeros(3), torch.ones(3)]))
-def test_tensors_in_a_list_changed(x, l):
-    l[0].copy_(x)
-    l[1] += l[0]
-    return l[0] is l[0], l
 
 
 @one_graph(grad=True)
@@ -56,16 +37,6 @@ def test_in_place_functions(x):
     torch.nn.functional.dropout(y, 0.5, True, True)
     y.clamp_(0, 1).sub_(0.5).abs_().sqrt_()
     return y, torch.sigmoid_(y)
-
-
-@one_graph()
-def test_scatter_in_place(x):
-    i = torch.tensor([[0, 1], [1, 0]])
-    x.scatter_(0, i, 1.0)
-    x.index_fill_(0, i[0], 2.0)
-    x.index_copy_(1, i[0], torch.zeros(4, 2))
-    x.masked_fill_(x > 1, -1)
-    return x.index_put_((i[0], i[1]), torch.tensor(9.0))
 
 
 @same_as_eager(graphs=1, breaks=["unsupported call"])
@@ -108,19 +79,3 @@ def test_views_of_a_tensor_of_the_frame_reshaped_in_place(x):
     d.as_strided_((2,), (2,))
     a.mul_(3)
     return a, alias.shape, b, c, d * 2, base, alias is a
-
-
-@same_as_eager(graphs=2, breaks=["unsupported call"])
-def test_a_view_is_not_detached_in_place(x):
-    try:
-        x[0].detach_()
-    except RuntimeError as error:
-        return x + 1, str(error)
-
-
-@one_graph()
-def test_as_strided_in_place(x):
-    y = x + 1
-    y.as_strided_((2, 2), (1, 2), 1)
-    y.mul_(2)
-    return y, y.sum()

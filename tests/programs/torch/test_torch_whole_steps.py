@@ -273,14 +273,6 @@ def test_a_scaler_of_an_optimizer_that_writes_to_other_tensors_breaks():
     torch.testing.assert_close(total(compiler_core.compile(step, capture_backward=True, strict=True)), total(step))
 
 
-def test_a_decay_that_begins_later():
-    def begin(optimizer, scheduler):
-        if optimizer.state[optimizer.param_groups[0]["params"][0]]["step"] == 2:
-            optimizer.param_groups[0]["weight_decay"] = 0.1
-
-    compared(lambda m: optim.AdamW(m.parameters(), 0.01, fused=True, weight_decay=0.0), 3, between=begin)
-
-
 def test_a_step_after_the_first_has_one_graph():
     record = compared(OPTIMIZERS["AdamW"])
     assert [len(each.breaks) for each in record.compiles] == [0, 0]
@@ -323,14 +315,6 @@ def halve(optimizer, scheduler):
 @pytest.mark.parametrize("name", sample(["not fused", *FUSED], 4))
 def test_a_rate_that_changes_compiles_nothing_again(name):
     compared(FUSED.get(name, OPTIMIZERS["AdamW"]), between=halve)
-
-
-def test_a_schedule():
-    compared(
-        OPTIMIZERS["SGD with momentum"],
-        schedule=lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=10),
-        between=lambda optimizer, scheduler: scheduler.step(),
-    )
 
 
 RATES = optim.lr_scheduler
@@ -440,15 +424,6 @@ def averaged(model, optimizer, x, y):
 AVERAGE = {}
 
 
-def test_an_average_of_the_weights():
-    def make(model):
-        AVERAGE.clear()
-        AVERAGE.update((name, p.detach().clone()) for name, p in model.named_parameters())
-        return OPTIMIZERS["AdamW"](model)
-
-    compared(make, step=averaged)
-
-
 def test_an_average_of_weights_and_buffers():
     """Buffers are of several types, which are averaged in groups."""
 
@@ -471,21 +446,6 @@ def test_an_average_of_weights_and_buffers():
     torch.testing.assert_close(averaged(run), averaged(averaging))
     assert len(record_of(run).compiles) == 2
     assert not any(each.breaks for each in record_of(run).compiles)
-
-
-@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float64, torch.float32)])
-def test_gradients_of_several_types_are_clipped(dtypes):
-    def clip(parameters):
-        for p in parameters:
-            p.grad = p.detach() * 2
-        return nn.utils.clip_grad_norm_(parameters, 0.5)
-
-    def clipped(clip):
-        parameters = [nn.Parameter(torch.arange(3.0).to(each)) for each in dtypes]
-        return clip(parameters), [p.grad for p in parameters]
-
-    run = compiler_core.compile(clip, fullgraph=True, strict=True)
-    torch.testing.assert_close(clipped(run), clipped(clip))
 
 
 def test_hooks_of_an_optimizer():

@@ -60,15 +60,6 @@ def hessians(x):
     return H.diagonal(), jacfwd(jacrev(f))(x[1]), torch.trace(H)
 
 
-@program(X)
-def hessian_vector_products(x):
-    f = lambda v: (v.sin() ** 2).sum()
-    v = torch.ones_like(x)
-    forward_over_reverse = jvp(grad(f), (x,), (v,))[1]
-    reverse_over_reverse = grad(lambda p: (grad(f)(p) * v).sum())(x)
-    return forward_over_reverse, reverse_over_reverse
-
-
 @program(MLP)
 def laplacian_of_network(m, x):
     u = lambda p: m(p).sum()

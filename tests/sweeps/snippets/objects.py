@@ -885,32 +885,6 @@ def caches_of_decorators(x):
     return x * a, len(size.cache)
 
 
-class Countdown:
-    def __init__(self, n):
-        self.n = n
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.n == 0:
-            raise StopIteration
-        self.n -= 1
-        return self.n
-
-    def __length_hint__(self):
-        return self.n
-
-
-@program(X)
-def iterators_of_users(x):
-    c = Countdown(4)
-    first = next(c)
-    rest = [x[i] for i in c]
-    a, *b = Countdown(3)
-    return x * first, rest, a, b, next(c, None), list(zip(Countdown(2), "ab")), dict(enumerate(Countdown(2)))
-
-
 class Grid:
     def __init__(self, data):
         self.data = data
