@@ -184,6 +184,7 @@ class ReplayedRunner:
         self._copied = {i for i, name in enumerate(layout.inputs) if name.startswith("tangents")}
         """The numbers of the inputs that the next recording copies."""
         self._zeros: dict[tuple[Any, ...], torch.Tensor] = {}
+        """What stands for absent tangents: one zero each, expanded to their shape."""
         self._recording: _Recording | None = None
         self._recorded_for = 0
         """The number of the forward's recording when this backward was recorded."""
@@ -207,14 +208,25 @@ class ReplayedRunner:
             lock.release()
 
     def zeros(self, *layout: Any) -> torch.Tensor:
-        """Returns zeros for absent tangents, the same each time; `layout` has the arguments of `new_zeros`."""
+        """Returns what stands for an absent tangent, the same each time; `layout` has the arguments of `new_zeros`.
+
+        Kernels cannot read it, since its strides are 0: what is launched or recorded makes the zeros (`_absent`).
+        """
         if layout not in self._zeros:
+            shape, _, dtype, device = layout
             with torch.inference_mode(False), disable_current_modes():
-                self._zeros[layout] = new_zeros(*layout)
+                self._zeros[layout] = new_zeros((), (), dtype, device).expand(shape)
         return self._zeros[layout]
+
+    def _absent(self, inputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
+        """Returns which inputs stand for absent tangents, with the arguments of `new_zeros` for each."""
+        known = {id(tensor): layout for layout, tensor in self._zeros.items()}
+        return {i: known[id(tensor)] for i, tensor in enumerate(inputs) if id(tensor) in known} if known else {}
 
     def _launch(self, inputs: list[Any]) -> list[Any]:
         """Launches the kernels one by one."""
+        for number, layout in self._absent(inputs).items():
+            inputs[number] = new_zeros(*layout)
         given = {number: inputs[number] for number in self.layout.updated_inputs}
         results = self.run(inputs)
         update_inputs(given, results, self.layout.updates)
@@ -264,9 +276,9 @@ class ReplayedRunner:
 
     def _warm_up(self, inputs: list[Any]) -> list[Any]:
         given = set(map(storage_id, inputs))
+        torch.cuda.empty_cache()  # blocks that nothing uses may be too small for what follows, and stay reserved
         with _no_workspaces_left():
             results = self._launch(inputs)
-        self._zeros.clear()  # those of the recording are made later, and keep no large block of memory
         if self._is_forward:
             tensors = {at: r for at, r in enumerate(results) if isinstance(r, torch.Tensor)}
             made = {at: t for at, t in tensors.items() if storage_id(t) not in given}
@@ -318,8 +330,7 @@ class ReplayedRunner:
         if self._note.recorded == MAX_RECORDINGS:
             self._note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
             return
-        kept = set(map(id, self._zeros.values()))
-        absent = {i for i, tensor in enumerate(inputs) if id(tensor) in kept}
+        absent = self._absent(inputs)
         moved = (moved | self._copied).difference(absent, self.layout.written)
         try:
             with torch.cuda.device(self.layout.device):
@@ -327,7 +338,7 @@ class ReplayedRunner:
                     memory.saved = None
                 places = self._copies_for_caller(inputs)
                 lent = memory.lending.results if self._is_forward else frozenset()
-                self._recording = _Recording(self.run, inputs, moved, self.layout, saved, places, lent)
+                self._recording = _Recording(self.run, inputs, moved, absent, self.layout, saved, places, lent)
                 if self._is_forward and memory.is_shared:
                     memory.saved = self._recording.share_saved()
                 memory.forwards += self._is_forward
@@ -375,7 +386,8 @@ class _Recording:
     """One CUDA graph; `input_copies` has the tensors that inputs are copied to, by the number of the input.
 
     A backward whose `saved` tensors nothing else uses is recorded into the memory of the forward, and frees them.
-    `places` has tensors of the forward's recording to which inputs can be copied.
+    `places` has tensors of the forward's recording to which inputs can be copied.  `absent` has the zeros that the
+    recording makes for inputs: they take memory of the pool, and only until their last use.
     """
 
     def __init__(
@@ -383,6 +395,7 @@ class _Recording:
         run: Run,
         inputs: list[Any],
         moved: set[int],
+        absent: Mapping[int, tuple[Any, ...]],
         layout: ReplayLayout,
         saved: SavedTensors | None,
         places: Mapping[int, torch.Tensor],
@@ -411,7 +424,7 @@ class _Recording:
             del owned
         memory = _InputMemory(recorded_inputs)
         fixed = [None if number in moved else number for number in layout.updates]
-        results = self._capture(run, recorded_inputs, fixed, shared and shared.pool)
+        results = self._capture(run, recorded_inputs, absent, fixed, shared and shared.pool)
         self._results = _ReplayedResults(results, memory, layout.roles, lent)
         if shared is not None:
             shared.gradients = self._results
@@ -420,12 +433,21 @@ class _Recording:
         """Gives up the saved tensors, so that a backward can be recorded that frees them."""
         return self._results.share_saved(self._graph, self._stream)
 
-    def _capture(self, run: Run, inputs: list[Any], updates: Sequence[int | None], pool: Any) -> list[Any]:
+    def _capture(
+        self,
+        run: Run,
+        inputs: list[Any],
+        absent: Mapping[int, tuple[Any, ...]],
+        updates: Sequence[int | None],
+        pool: Any,
+    ) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
         given = {number: inputs[number] for number in updates if number is not None}
         graph = torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
         try:
             with _no_workspaces_left(), graph:
+                for number, layout in absent.items():
+                    inputs[number] = new_zeros(*layout)
                 results = run(inputs)  # which may empty the list, and free the inputs one by one
                 update_inputs(given, results, updates)
         except RuntimeError:  # PyTorch leaves its generator as it is during a recording

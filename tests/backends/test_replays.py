@@ -588,3 +588,38 @@ def test_gradients_that_a_step_drops_are_lent(keeps: bool) -> None:
         torch.testing.assert_close(*map(list, zip(*kept, strict=True)))
     assert (len({*places[3:]}) == 1) == (not keeps)
     assert [g.recorded for g in graphs(record)][-1] == (2 if keeps else 1)
+
+
+def test_zeros_for_absent_gradients_take_no_memory_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a model that returns its loss and its logits; at times the logits have a gradient, too."""
+    model = nn.Linear(6, 5).double()
+    plain = copy.deepcopy(model)
+
+    def step(net: nn.Module, run: Any, x: torch.Tensor, uses_logits: bool) -> list[Any]:
+        net.zero_grad()
+        loss, logits = run(x)
+        (loss + logits.sum() if uses_logits else loss).backward()
+        return [loss.detach().clone(), *(p.grad for p in net.parameters())]
+
+    kept: list[torch.Tensor] = []
+    zeros = cuda_graphs.ReplayedRunner.zeros
+    monkeypatch.setattr(
+        cuda_graphs.ReplayedRunner, "zeros", lambda self, *layout: kept.append(zeros(self, *layout)) or kept[-1]
+    )
+    with compiler_core.record() as record:
+        run = replayed(with_loss(model))
+        for number in range(24):
+            x, uses_logits = torch.randn(4, 6, dtype=torch.float64), number % 12 in (5, 9, 10)
+            torch.testing.assert_close(step(model, run, x, uses_logits), step(plain, with_loss(plain), x, uses_logits))
+    assert {graph.reason for graph in graphs(record)} == {""}
+    assert all(graph.recorded >= 1 for graph in graphs(record))
+    assert len(kept) >= 18
+    assert {t.untyped_storage().nbytes() for t in kept} == {8}
+
+
+def with_loss(model: nn.Module) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = model(x).tanh()
+        return logits.square().mean(), logits
+
+    return f
