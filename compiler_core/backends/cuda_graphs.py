@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.autograd.autograd_function import new_zeros
-from compiler_core.backends.replay_memory import ReplayMemory, SavedTensors, UseCounts, items_at
+from compiler_core.backends.replay_memory import GraphMemory, ReplayMemory, SavedTensors, UseCounts, items_at
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -120,7 +121,7 @@ def with_replay(
     outputs: Sequence[fx.Node | None],
     note: CudaGraph,
     compile_: Compile,
-    memory: ReplayMemory,
+    memory: GraphMemory,
     numbers: NumbersInput | None = None,
 ) -> Run:
     """Returns `run` with replay from its second call on, or `run` itself if its launches cannot be recorded.
@@ -164,6 +165,11 @@ class ReplayLayout:
     """The device of all tensors of a program that can be replayed."""
 
     @property
+    def saved(self) -> list[int]:
+        """The numbers of the results that only the backward reads."""
+        return [number for number, role in enumerate(self.roles) if role == "saved"]
+
+    @property
     def updated_inputs(self) -> list[int]:
         return [number for number in self.updates if number is not None]
 
@@ -173,26 +179,16 @@ class ReplayLayout:
 
 
 class ReplayedRunner:
-    """`run` with replay; what happens is written to `note`, an entry in the record of `compile_`."""
+    """`run` with replay; what happens is written to `note`, an entry in the record of `compile_`.
 
-    def __init__(
-        self, run: Run, layout: ReplayLayout, note: CudaGraph, compile_: Compile, memory: ReplayMemory
-    ) -> None:
-        self.run, self.layout, self._note, self._compile, self._memory = run, layout, note, compile_, memory
-        self._is_forward = note.graph == "forward"
-        self._primals = {i for i, name in enumerate(layout.inputs) if name.startswith("primals")}
-        self._copied = {i for i, name in enumerate(layout.inputs) if name.startswith("tangents")}
-        """The numbers of the inputs that the next recording copies."""
+    A graph that several modules share, as equal blocks do, is recorded for each of them: `GraphMemory` has what the
+    replays of the forward and the backward of one module share.
+    """
+
+    def __init__(self, run: Run, layout: ReplayLayout, note: CudaGraph, compile_: Compile, memory: GraphMemory) -> None:
+        self.run, self.layout, self.note, self.compile, self._memory = run, layout, note, compile_, memory
         self._zeros: dict[tuple[Any, ...], torch.Tensor] = {}
         """What stands for absent tangents: one zero each, expanded to their shape."""
-        self._recording: _Recording | None = None
-        self._recorded_for = 0
-        """The number of the forward's recording when this backward was recorded."""
-        self._before: list[int] = []
-        """The addresses of the inputs in the call before."""
-        self._calls = self._misses = self._uses_of_gradients = 0
-        self._postponements = MAX_MISSES
-        """How often a recording may still be postponed because saved tensors have moved."""
         self._numbers = None if layout.numbers is None else _NumbersOnDevice(layout.numbers)
         executable: Executable = run.executable  # type: ignore[attr-defined]
         written = [*executable.in_place, *(layout.inputs[number] for number in layout.updated_inputs)]
@@ -200,17 +196,30 @@ class ReplayedRunner:
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         lock, numbers = self._memory.lock, self._numbers
-        if self._note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
-            return self._launch(inputs if numbers is None else numbers.inputs(inputs, is_shared=True))
+        if self.note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
+            return self.launch(inputs if numbers is None else numbers.inputs(inputs, is_shared=True))
         try:
-            return self._replay_or_run(inputs if numbers is None else numbers.inputs(inputs))
+            given = inputs if numbers is None else numbers.inputs(inputs)
+            addresses = list(map(torch.Tensor.data_ptr, given))
+            if self.note.graph == "backward":
+                return self._replays(self._memory.of_backward(addresses)).run(given, addresses)
+            memory = self._memory.of_forward(given, addresses)
+            results = self._replays(memory).run(given, addresses)
+            self._memory.note_saved(memory, results, self.layout.saved)
+            return results
         finally:
             lock.release()
+
+    def _replays(self, memory: ReplayMemory) -> _Replays:
+        found: _Replays | None = memory.replays.get(self.note.graph)
+        if found is None:
+            found = memory.replays[self.note.graph] = _Replays(self, memory)
+        return found
 
     def zeros(self, *layout: Any) -> torch.Tensor:
         """Returns what stands for an absent tangent, the same each time; `layout` has the arguments of `new_zeros`.
 
-        Kernels cannot read it, since its strides are 0: what is launched or recorded makes the zeros (`_absent`).
+        Kernels cannot read it, since its strides are 0: what is launched or recorded makes the zeros (`absent`).
         """
         if layout not in self._zeros:
             shape, _, dtype, device = layout
@@ -218,22 +227,44 @@ class ReplayedRunner:
                 self._zeros[layout] = new_zeros((), (), dtype, device).expand(shape)
         return self._zeros[layout]
 
-    def _absent(self, inputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
+    def absent(self, inputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
         """Returns which inputs stand for absent tangents, with the arguments of `new_zeros` for each."""
         known = {id(tensor): layout for layout, tensor in self._zeros.items()}
         return {i: known[id(tensor)] for i, tensor in enumerate(inputs) if id(tensor) in known} if known else {}
 
-    def _launch(self, inputs: list[Any]) -> list[Any]:
+    def launch(self, inputs: list[Any]) -> list[Any]:
         """Launches the kernels one by one."""
-        for number, layout in self._absent(inputs).items():
+        for number, layout in self.absent(inputs).items():
             inputs[number] = new_zeros(*layout)
         given = {number: inputs[number] for number in self.layout.updated_inputs}
         results = self.run(inputs)
         update_inputs(given, results, self.layout.updates)
         return results
 
-    def _replay_or_run(self, inputs: list[Any]) -> list[Any]:
-        addresses = list(map(torch.Tensor.data_ptr, inputs))
+
+class _Replays:
+    """The replays of a graph for one set of parameters."""
+
+    def __init__(self, runner: ReplayedRunner, memory: ReplayMemory) -> None:
+        # `memory` has this object, and the runner has `memory`: GPU memory is freed without a garbage collection
+        self._runner = cast("ReplayedRunner", weakref.proxy(runner))
+        self._memory = cast("ReplayMemory", weakref.proxy(memory))
+        self._layout = runner.layout
+        self._is_forward = runner.note.graph == "forward"
+        self._primals = {i for i, name in enumerate(self._layout.inputs) if name.startswith("primals")}
+        self._copied = {i for i, name in enumerate(self._layout.inputs) if name.startswith("tangents")}
+        """The numbers of the inputs that the next recording copies."""
+        self._recording: _Recording | None = None
+        self._recorded_for = 0
+        """The number of the forward's recording when this backward was recorded."""
+        self._before: list[int] = []
+        """The addresses of the inputs in the call before."""
+        self._calls = self._misses = self._uses_of_gradients = self._recordings = 0
+        self._postponements = MAX_MISSES
+        """How often a recording may still be postponed because saved tensors have moved."""
+
+    def run(self, inputs: list[Any], addresses: list[int]) -> list[Any]:
+        """Replays a recording, records one, or launches the kernels one by one."""
         before, self._before = self._before, addresses
         if self._is_forward:
             self._memory.copies, self._memory.lent = {}, frozenset()
@@ -246,15 +277,15 @@ class ReplayedRunner:
             self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
         recording = self._recording
         if recording is None:
-            return self._launch(inputs)
+            return self._runner.launch(inputs)
         moved = recording.moved_inputs(addresses)
         if moved:
             self._misses += 1
             may_move = moved & self._primals | self._copies_for_caller(inputs).keys()
-            self._copied |= may_move.difference(self.layout.written)
-            return self._launch(inputs)
+            self._copied |= may_move.difference(self._layout.written)
+            return self._runner.launch(inputs)
         if not recording.results_are_unused() or not self._may_overwrite(inputs):
-            return self._launch(inputs)
+            return self._runner.launch(inputs)
         self._misses = 0
         results = recording.replay(inputs)
         if self._is_forward:
@@ -278,11 +309,11 @@ class ReplayedRunner:
         given = set(map(storage_id, inputs))
         torch.cuda.empty_cache()  # blocks that nothing uses may be too small for what follows, and stay reserved
         with _no_workspaces_left():
-            results = self._launch(inputs)
+            results = self._runner.launch(inputs)
         if self._is_forward:
             tensors = {at: r for at, r in enumerate(results) if isinstance(r, torch.Tensor)}
             made = {at: t for at, t in tensors.items() if storage_id(t) not in given}
-            self._memory.lending.watch({at: t for at, t in made.items() if self.layout.may_lend(at, t)})
+            self._memory.lending.watch({at: t for at, t in made.items() if self._layout.may_lend(at, t)})
         return results
 
     def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -291,7 +322,7 @@ class ReplayedRunner:
         if self._is_forward or not self._memory.copies:
             return {}
         # the others may lie where a result was that the caller has freed
-        saved = (i for i, name in enumerate(self.layout.inputs) if not name.startswith(("primals", "tangents")))
+        saved = (i for i, name in enumerate(self._layout.inputs) if not name.startswith(("primals", "tangents")))
         found = {i: self._memory.copies.get(inputs[i].data_ptr()) for i in saved}
         return {i: own for i, own in found.items() if own is not None and _are_alike(own, inputs[i])}
 
@@ -327,18 +358,18 @@ class ReplayedRunner:
             self._postponements -= 1
             return
         self._misses, self._postponements = 0, MAX_MISSES
-        if self._note.recorded == MAX_RECORDINGS:
-            self._note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
+        if self._recordings == MAX_RECORDINGS:
+            self._runner.note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
             return
-        absent = self._absent(inputs)
-        moved = (moved | self._copied).difference(absent, self.layout.written)
+        absent = self._runner.absent(inputs)
+        moved = (moved | self._copied).difference(absent, self._layout.written)
         try:
-            with torch.cuda.device(self.layout.device):
+            with torch.cuda.device(self._layout.device):
                 if self._is_forward:
                     memory.saved = None
                 places = self._copies_for_caller(inputs)
                 lent = memory.lending.results if self._is_forward else frozenset()
-                self._recording = _Recording(self.run, inputs, moved, absent, self.layout, saved, places, lent)
+                self._recording = _Recording(self._runner.run, inputs, moved, absent, self._layout, saved, places, lent)
                 if self._is_forward and memory.is_shared:
                     memory.saved = self._recording.share_saved()
                 memory.forwards += self._is_forward
@@ -346,12 +377,13 @@ class ReplayedRunner:
         except RuntimeError as error:
             if raised_by_handler(error):
                 raise
-            self._note.reason = f"recording failed: {str(error).splitlines()[0]}"
-            why = Refused(f"a CUDA graph of the {self._note.graph} cannot be recorded: {error}")
-            report_failure(self._compile, "run", why, meaning=NO_REPLAY)
+            self._runner.note.reason = f"recording failed: {str(error).splitlines()[0]}"
+            why = Refused(f"a CUDA graph of the {self._runner.note.graph} cannot be recorded: {error}")
+            report_failure(self._runner.compile, "run", why, meaning=NO_REPLAY)
             return
-        self._note.recorded += 1
-        self._note.copied = len(moved)
+        self._recordings += 1
+        self._runner.note.recorded += 1
+        self._runner.note.copied = len(moved)
 
 
 class _NumbersOnDevice:
@@ -446,8 +478,8 @@ class _Recording:
         graph = torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
         try:
             with _no_workspaces_left(), graph:
-                for number, layout in absent.items():
-                    inputs[number] = new_zeros(*layout)
+                for at, layout in absent.items():
+                    inputs[at] = new_zeros(*layout)
                 results = run(inputs)  # which may empty the list, and free the inputs one by one
                 update_inputs(given, results, updates)
         except RuntimeError:  # PyTorch leaves its generator as it is during a recording

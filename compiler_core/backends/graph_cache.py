@@ -35,7 +35,7 @@ from compiler_core.autograd.trace.shape_assumptions import (
 )
 from compiler_core.backends.cuda_graphs import ReplayedRunner, ReplayLayout
 from compiler_core.backends.graph_key import graph_digest, graph_key
-from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.backends.replay_memory import GraphMemory
 from compiler_core.codegen.build import disk_cache
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.wrapper.executable import Executable, load
@@ -135,7 +135,7 @@ class CachedFunction:
         layout = run.layout if isinstance(run, ReplayedRunner) else None
         return CachedFunction(inner.executable, serialize(inner.constants), layout)
 
-    def load(self, graphs: Sequence[CudaGraph], compile_: Compile, memory: ReplayMemory) -> BoxedGraph:
+    def load(self, graphs: Sequence[CudaGraph], compile_: Compile, memory: GraphMemory) -> BoxedGraph:
         """Returns the compiled function; if it is replayed, its entry in `graphs` records what happens, and `memory` is
         what forward and backward share."""
         run = load(self.executable, deserialize(self.constants))
@@ -220,7 +220,7 @@ class CacheSlot:
             self._event.detail = self._lookup.reason = "found, but other things are known of its sizes"
             return None
         with compile_.step("build", "cache"):
-            graphs, memory = entry.notes.cuda_graphs, ReplayMemory()
+            graphs, memory = entry.notes.cuda_graphs, GraphMemory()
             lookups = compile_.cache_lookups
             with noted_lookups(lookups, "forward"):
                 forward = entry.forward.load(graphs, compile_, memory)

@@ -185,8 +185,11 @@ class Lending:
 class ReplayMemory:
     """What the replays of a forward and of its backward know of each other."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+    def __init__(self, parameters: Sequence[torch.Tensor] = ()) -> None:
+        self.replays: dict[str, Any] = {}
+        """The replays of the "forward" and the "backward"."""
+        storages = (t.untyped_storage() for t in parameters)
+        self._parameters = [StorageWeakRef(s) for s in storages]  # type: ignore[no-untyped-call]
         self.is_shared = True
         """Whether both use one pool of memory."""
         self.saved: SavedTensors | None = None
@@ -198,6 +201,58 @@ class ReplayMemory:
         self.lent: frozenset[int] = frozenset()
         """The addresses of those that the caller got without a copy, which are the same at each replay."""
         self.lending = Lending()
+
+    def is_outlived(self) -> bool:
+        """Whether the memory of a parameter that it is for is freed."""
+        return any(map(StorageWeakRef.expired, self._parameters))
+
+
+class GraphMemory:
+    """A `ReplayMemory` for each set of parameters that a graph is called with."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._by_parameters: dict[tuple[int, ...], ReplayMemory] = {}
+        """By the addresses of the parameters."""
+        self._by_saved: dict[int, ReplayMemory] = {}
+        """By the address of a saved tensor, the latest last."""
+        self._parameters: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
+        self._latest = ReplayMemory()
+
+    def of_forward(self, inputs: Sequence[torch.Tensor], addresses: Sequence[int]) -> ReplayMemory:
+        """Returns the memory for the parameters among these inputs."""
+        if self._parameters is None:
+            self._parameters = items_at([i for i, t in enumerate(inputs) if isinstance(t, torch.nn.Parameter)])
+        key = self._parameters(addresses)
+        found = self._by_parameters.get(key)
+        if found is None:
+            self._discard_outlived()
+            found = self._by_parameters[key] = ReplayMemory(self._parameters(inputs))
+        self._latest = found
+        return found
+
+    def note_saved(self, memory: ReplayMemory, results: Sequence[Any], saved: Sequence[int]) -> None:
+        """Notes whose saved tensors are among `results`, at the numbers `saved`."""
+        if saved:
+            address = results[saved[0]].data_ptr()
+            self._by_saved.pop(address, None)
+            self._by_saved[address] = memory
+            if len(self._by_saved) > MAX_SAVED:
+                del self._by_saved[next(iter(self._by_saved))]
+
+    def of_backward(self, addresses: Sequence[int]) -> ReplayMemory:
+        """Returns the memory of the forward that saved what is among these inputs; the latest if none is known."""
+        if len(self._by_parameters) < 2:
+            return self._latest
+        return next((self._by_saved[a] for a in addresses if a in self._by_saved), self._latest)
+
+    def _discard_outlived(self) -> None:
+        self._by_parameters = {k: m for k, m in self._by_parameters.items() if not m.is_outlived()}
+        self._by_saved = {a: m for a, m in self._by_saved.items() if not m.is_outlived()}
+
+
+MAX_SAVED = 1024
+"""How many calls of a forward whose backward is still to come can be distinguished."""
 
 
 def without_ownership(tensor: torch.Tensor, storages: dict[int, Any]) -> torch.Tensor:

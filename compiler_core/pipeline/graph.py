@@ -48,7 +48,7 @@ from compiler_core.backends.cuda_graphs import with_replay
 from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
-from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.backends.replay_memory import GraphMemory
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.cpp.runs import with_run_functions
 from compiler_core.codegen.source import KernelSource
@@ -160,7 +160,7 @@ def _compile_or_load(
         cached = slot.load()
         if cached is not None:
             return cached
-    memory = ReplayMemory()
+    memory = GraphMemory()
 
     def compile_half(half: fx.GraphModule, which: Which, compile_: Compile) -> Half:
         return compile_kernels(half, which, compile_, options, languages, memory)
@@ -227,7 +227,7 @@ def compile_kernels(
     compile_: Compile,
     options: Options,
     languages: ir.Languages = ir.LANGUAGES,
-    memory: ReplayMemory | None = None,
+    memory: GraphMemory | None = None,
 ) -> Runner:
     """Compiles a forward or backward graph of ATen operators to kernels and a wrapper that calls them.
 
@@ -252,7 +252,7 @@ def compile_kernels(
         return run
     compile_.cuda_graphs.append(CudaGraph(which))
     note, nodes = compile_.cuda_graphs[-1], output_nodes(gm.graph)
-    return with_replay(run, printed.program, nodes, note, compile_, memory or ReplayMemory(), printed.numbers)
+    return with_replay(run, printed.program, nodes, note, compile_, memory or GraphMemory(), printed.numbers)
 
 
 @dataclasses.dataclass(frozen=True)

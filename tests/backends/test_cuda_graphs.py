@@ -11,7 +11,7 @@ import torch
 
 import compiler_core
 from compiler_core.backends.cuda_graphs import ReplayLayout, replay_obstacle, with_replay
-from compiler_core.backends.replay_memory import ReplayMemory
+from compiler_core.backends.replay_memory import GraphMemory
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import UsageError
 from compiler_core.loops.ir import Program
@@ -62,7 +62,7 @@ def test_the_layout_of_replays_can_be_stored() -> None:
 
     run.executable = executable  # type: ignore[attr-defined]
     compile_ = Record().compile(Record().frame("f", "f.py", 1, "root"))
-    replayed: Any = with_replay(run, program, [None], CudaGraph("forward"), compile_, ReplayMemory())
+    replayed: Any = with_replay(run, program, [None], CudaGraph("forward"), compile_, GraphMemory())
     stored = from_plain(json.loads(json.dumps(to_plain(replayed.layout))), ReplayLayout, "layout")
     assert stored == replayed.layout
     assert stored.device == "cuda:1"

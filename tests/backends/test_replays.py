@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -603,9 +604,12 @@ def test_zeros_for_absent_gradients_take_no_memory_between_steps(monkeypatch: py
 
     kept: list[torch.Tensor] = []
     zeros = cuda_graphs.ReplayedRunner.zeros
-    monkeypatch.setattr(
-        cuda_graphs.ReplayedRunner, "zeros", lambda self, *layout: kept.append(zeros(self, *layout)) or kept[-1]
-    )
+
+    def keep(self: cuda_graphs.ReplayedRunner, *layout: Any) -> torch.Tensor:
+        kept.append(zeros(self, *layout))
+        return kept[-1]
+
+    monkeypatch.setattr(cuda_graphs.ReplayedRunner, "zeros", keep)
     with compiler_core.record() as record:
         run = replayed(with_loss(model))
         for number in range(24):
@@ -623,3 +627,44 @@ def with_loss(model: nn.Module) -> Callable[[torch.Tensor], tuple[torch.Tensor, 
         return logits.square().mean(), logits
 
     return f
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_blocks_that_share_code_have_a_recording_each(trains: bool) -> None:
+    """As in a loop over equal blocks, whose code is compiled once; a block whose parameters move is recorded again."""
+    made = [nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh()) for _ in range(3)]
+    blocks: Any = nn.ModuleList(made).double()
+    plain = copy.deepcopy(blocks)
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (blocks, plain)]
+    discarded: list[weakref.ref[Any]] = []
+    of_others = all_recordings()
+    with compiler_core.record() as record, torch.set_grad_enabled(trains):
+        run = replayed(nn.Sequential.forward)
+        for step in range(12):
+            x = torch.randn(4, 6, dtype=torch.float64)
+            states: list[Any] = []
+            for net, call in ((blocks, run), (plain, nn.Sequential.forward)):
+                y = x
+                for block in net:
+                    y = call(block, y)
+                if trains:
+                    y.square().sum().backward()
+                states.append((y.detach().clone(), [p.grad for p in net.parameters()], dict(net.state_dict())))
+            torch.testing.assert_close(*states)
+            if trains:
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            if step == 5:
+                discarded = [weakref.ref(each) for each in all_recordings() if each not in of_others]
+                for parameter in blocks.parameters():
+                    parameter.data = parameter.data.clone()
+    assert {graph.reason for graph in graphs(record)} == {""}
+    assert len(graphs(record)) <= 4  # not one for each block
+    assert sum(graph.recorded for graph in graphs(record)) == 2 * 3 * (2 if trains else 1)
+    assert len(discarded) >= 3
+    assert all(recording() is None for recording in discarded)
+
+
+def all_recordings() -> list[cuda_graphs._Recording]:
+    return [each for each in gc.get_objects() if type(each) is cuda_graphs._Recording]

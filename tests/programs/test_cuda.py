@@ -917,6 +917,34 @@ def test_replays_beside_random_numbers_of_the_cpu() -> None:
     assert sum(graph.recorded for graph in graphs) >= 6
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_blocks_that_share_code_have_a_recording_each(trains: bool) -> None:
+    blocks: Any = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh()) for _ in range(4))
+    blocks = blocks.cuda()
+    plain = copy.deepcopy(blocks)
+    with compiler_core.record() as record, torch.set_grad_enabled(trains):
+        fast = compiler_core.compile(nn.Sequential.forward, mode="reduce-overhead", strict=True)
+        for step in range(10):
+            x = torch.randn(16, 64, device="cuda")
+            states: list[Any] = []
+            for net, call in ((blocks, fast), (plain, nn.Sequential.forward)):
+                y = x
+                for block in net:
+                    y = call(block, y)
+                if trains:
+                    net.zero_grad()
+                    y.square().sum().backward()
+                states.append((y.detach().clone(), [p.grad for p in net.parameters()], dict(net.state_dict())))
+            torch.testing.assert_close(*states, rtol=1e-4, atol=1e-4)
+            if step == 5:
+                for parameter in blocks.parameters():
+                    parameter.data = parameter.data.clone()
+    no_failure(record)
+    graphs = [graph for compile_ in record.compiles for graph in compile_.cuda_graphs]
+    assert {graph.reason for graph in graphs} == {""}
+    assert sum(graph.recorded for graph in graphs) == 2 * 4 * (2 if trains else 1)
+
+
 def test_times_and_scripts_of_both_kinds_of_kernels(tmp_path: Path) -> None:
     with compiler_core.record() as record:
         compiler_core.compile(MIXED["there and back"][0], strict=True, tune=True)(torch.randn(300, 500))
