@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.break_kinds import Earlier
+from compiler_core.capture.values.arrays import ARRAY
 from compiler_core.capture.values.cached_calls import CacheChanges
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.guards.lifetimes import WeakBox, on_death
@@ -75,6 +77,8 @@ class CodeState:
     cache_changes: CacheChanges = field(default_factory=CacheChanges)
     makes_cached_calls: bool = False
     """Whether a compile calls functions with a cache."""
+    has_operations: bool = False
+    """Whether a compile of it has operations on tensors."""
     runs_eagerly: bool = False
     """Whether it runs as plain Python from now on.
 
@@ -90,6 +94,28 @@ class CodeState:
     def compile_count(self) -> int:
         """The number of compiles that counts towards the recompile limit."""
         return len({entry.id for entry in self.entries if not entry.is_plain} | self.expired)
+
+
+_MAX_OBJECTS = 1000
+_WITH_TENSORS = tuple(filter(None, (torch.Tensor, torch.nn.Module, ARRAY)))
+_NOT_FOLLOWED = (type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
+
+
+def may_have_tensors(info: FrameInfo) -> bool:
+    """Whether a frame may have tensors, arrays or modules: among its arguments, or what these refer to.
+
+    It is asked without running code of the program, and answered with True if that would take long.
+    """
+    pending, known = [*info.f_locals.values(), *gc.get_referents(*info.closure.values())], set[int]()
+    while pending:
+        obj = pending.pop()
+        if id(obj) in known or issubclass(type(obj), _NOT_FOLLOWED):
+            continue
+        known.add(id(obj))
+        if len(known) > _MAX_OBJECTS or issubclass(type(obj), _WITH_TENSORS):
+            return True
+        pending += gc.get_referents(obj)
+    return False
 
 
 def plain_entry(info: FrameInfo, compile_id: str, drop: Callable[[weakref.ref[Any]], None]) -> InstalledCode | None:

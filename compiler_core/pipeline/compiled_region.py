@@ -37,7 +37,7 @@ from compiler_core.hook.skip_rules import (
     runs_once,
     skip_reason,
 )
-from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode, plain_entry
+from compiler_core.pipeline.code_state import CodeKey, CodeState, InstalledCode, may_have_tensors, plain_entry
 from compiler_core.pipeline.frame import FrameCompile
 from compiler_core.records import Compile, MissedEntry, Recompile, Record, StackLine, Stage
 from compiler_core.records.capture import library_of
@@ -200,6 +200,8 @@ class Region:
         # a plain run would make calls of cached functions again; `CacheChanges` bounds these compiles
         if state.compile_count >= self.options.recompile_limit and not known_outcomes.are_for(info.code):
             return self._limit_reached(state)
+        if state.entries and self._computes_nothing(state, info):
+            return self._run_code_plain(state)  # there is nothing to explain, either
         if self._resume_depths.get(CodeKey(info.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
             return self._run_code_plain(state)
@@ -224,6 +226,11 @@ class Region:
                 if code and caller and (compile_.cause or compile_.breaks or compile_.failures):
                     add_source(state.record, code)  # problems are shown there
                     caller.line = state.record.line(caller.filename, caller.lineno)
+
+    def _computes_nothing(self, state: CodeState, info: FrameInfo) -> bool:
+        """Whether compiles of a frame that Python calls had no operations, and this call has no tensors."""
+        is_called = state.frame.kind != "root" and not known_outcomes.are_for(info.code)
+        return is_called and not state.has_operations and not may_have_tensors(info)
 
     def _outcome_of_error(self, state: CodeState, info: FrameInfo, compile_: Compile, error: BaseException) -> Any:
         """Records that a compile ended with `error`, and returns the decision that the frame runs as plain Python.

@@ -181,6 +181,7 @@ class FrameCompile:
             finally:
                 self._record_line_times()
         capture = captured.capture
+        self.state.has_operations |= not capture.graph.is_empty
         self._loop = self._loop_functions(captured)
         if captured.is_empty and captured.stop is not None and not captured.stop.runs_instruction and not self._loop:
             break_ = captured.break_

@@ -140,3 +140,38 @@ def test_the_decision_keeps_no_module_alive() -> None:
     assert reference() is None
     entries = [entry for region in regions() for state in region.states.values() for entry in state.entries]
     assert not any(entry in entries for entry in plain)
+
+
+class Meter:
+    """Counts what a program logs."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def note(self, item: Any) -> Any:
+        self.seen.append(type(item).__name__)
+        return len(item) * (2.0 if isinstance(item, str) else item.sum())
+
+
+def test_a_function_that_has_no_tensors_is_compiled_once() -> None:
+    """Where Python calls it: what it would be compiled for again is no reason to."""
+
+    def plain(meter: Meter, items: list[Any]) -> Any:
+        assert "items" in locals()
+        return [meter.note(item) for item in items]
+
+    def program(meter: Meter, items: list[Any]) -> Any:
+        return plain(meter, items)
+
+    def compiles(*calls: list[Any]) -> list[str]:
+        compiler_core.reset()
+        with compiler_core.record() as record:
+            compiled, meters = compiler_core.compile(program, backend="eager", strict=True), (Meter(), Meter())
+            for items in calls:
+                assert repr(compiled(meters[0], items)) == repr(program(meters[1], items))
+        assert meters[0].seen == meters[1].seen
+        return outcomes(frame(record, "test_plain_frames.py", "note").compiles)
+
+    assert compiles(["a", "bc"], ["def", "longer"]) == ["compiled"]
+    assert compiles([torch.ones(2), torch.ones(3)], ["def", "longer"]) == ["compiled"] * 4
+    assert compiles(["a", torch.ones(3)], ["longer"]) == ["compiled"] * 3
