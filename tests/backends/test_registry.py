@@ -691,8 +691,9 @@ def flattened(model: nn.Module) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("first", ["apart", "flat"])
-@pytest.mark.parametrize("layer", [lambda: nn.GRU(3, 3), lambda: nn.Linear(3, 3)])
+@pytest.mark.parametrize(
+    ("layer", "first"), pairs([lambda: nn.GRU(3, 3), lambda: nn.Linear(3, 3)], ["apart", "flat"], 2)
+)
 def test_a_training_step_of_flat_parameters_is_compiled(layer: Any, first: str) -> None:
     """Whether they were flat when it was compiled or become so."""
 

@@ -197,6 +197,24 @@ def test_inference_mode(x):
 # ---------------------------------------------------------------- other statements and places
 
 
+@same_as_eager(graphs=1, breaks=["print"] * 4)
+def test_match_with_breaks(x):
+    found = []
+    for case in ({"k": 1, "v": x}, [1, 2, 3], "s", None):
+        match case:
+            case {"k": k, **rest}:
+                print("dict", k)
+                found.append(rest["v"] * 2)
+            case [a, *more]:
+                print("list", a)
+                found.append(more)
+            case str():
+                print("str")
+            case _:
+                found.append("none")
+    return found
+
+
 @same_as_eager(graphs=1, breaks=["print", "unsupported iteration"])
 def test_enumerate_across_a_break(x):
     each = enumerate([x, x + 1, x + 2], 5)

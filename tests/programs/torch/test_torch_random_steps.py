@@ -17,7 +17,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 import compiler_core
 from compiler_core.api.compile import record_of
-from tests.sampling import sample
+from tests.sampling import always
 
 pytestmark = pytest.mark.slow
 
@@ -158,7 +158,7 @@ def trained(seed, run, noise=None):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize("seed", [*sample(range(SEEDS), 200), 197])  # its first step is skipped, and makes no state
+@pytest.mark.parametrize("seed", always([*range(SEEDS), 197], (197).__eq__))  # its first step makes no state
 def test_a_random_step(seed):
     run = compiler_core.compile(step, capture_backward=True, strict=True)
     eager = [trained(seed, step, noise) for noise in (None, *range(NOISES))]

@@ -13,7 +13,7 @@ from tests.training_steps import PROGRAMS, Training
 pytestmark = pytest.mark.slow
 
 STEPS, NOISES = 20, 3
-EACH_RUN = {"GRU tagger", "PPO", "mixed precision"}
+EACH_RUN = {"GRU tagger", "mixed precision"}
 """The others take longer to compile, or have the same operations."""
 
 

@@ -107,7 +107,9 @@ FUSED = {
 }
 
 
-OF_THE_KIND_OF_OTHERS = {"SGD", "AMSGrad", "AdamW, rate in a tensor", "NAdam of lists", "Adadelta", "Rprop"}
+OF_THE_KIND_OF_OTHERS = {
+    *("SGD", "AMSGrad", "AdamW", "AdamW, rate in a tensor", "Adagrad", "NAdam of lists", "Adadelta", "Rprop"),
+}
 """Their fused kernels, or optimizers with the same operations, are compiled in each run."""
 
 
