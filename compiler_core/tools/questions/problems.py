@@ -105,6 +105,9 @@ _CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each ca
 _OF_ROUNDS = (
     "Nothing to change: a comparison holds for `{}` in some rounds of a loop only, and both cases are compiled once."
 )
+_NO_TENSORS = "Nothing to change: this function computes nothing with tensors."
+_ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
+_NOTHING_FROM_HERE = "Nothing to change: no tensor is computed from here on."
 _OF_MEMORY = frozenset({"stride", "storage offset"})
 """What of a tensor only operations use: a line that reads its shape does not."""
 _OF_TENSORS = frozenset({"dtype", "device", "requires_grad", "rank", "size", "dispatch keys"})
@@ -448,36 +451,50 @@ def _failure_title(failure: Failure) -> str:
     return "failed as it ran" if has_run else f"failed in {failure.stage}"
 
 
+_Verdict = tuple[bool, Grade, str]
+"""A condition, and the grade and the advice of a problem for which it holds."""
+
+
+def _first(verdicts: Sequence[_Verdict]) -> tuple[Grade, str]:
+    """Returns the grade and the advice of the first verdict whose condition holds."""
+    return next((grade, advice) for holds, grade, advice in verdicts if holds)
+
+
 def _graph_break(
     record: Record, frame: Frame, compile_: Compile, break_: GraphBreak, divided: _DividedGraphs, charged: set[int]
 ) -> Problem:
-    is_expected = break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE or break_.hint == BODY_IS_COMPILED
-    grade: Grade = "expected" if is_expected else "costly"
     library = break_.stack[-1].library if break_.stack else ""
+    goes_with_call = divided.goes_with_call(compile_)
+    needs_no_change = break_.reason in _ASKED_FOR or break_.reason in NO_CHANGE or break_.hint == BODY_IS_COMPILED
     advice = NO_CHANGE.get(break_.reason, break_.hint)
     if break_.kind == RECOMPILE_LIMIT:
         advice = _REMOVE_RECOMPILES
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
         advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
     parts = {HINT: Part(advice)}
-    is_step = break_.hint == STEP_HINTS.get(break_.reason) and not divided.goes_with_call(compile_)
+    is_step = break_.hint == STEP_HINTS.get(break_.reason) and not goes_with_call
     if is_step:
         parts[STEP], advice = Part(WHOLE_STEP), break_.hint
     in_loop = break_.in_loop or (break_.statement == "For" and compile_.is_broken)
-    if in_loop and len(break_.stack) == 1 and break_.reason != "exception":
-        parts = parts if grade != "expected" and break_.hint else {}
+    in_loop = in_loop and len(break_.stack) == 1 and break_.reason != "exception"
+    if in_loop:
+        parts = {} if needs_no_change or not break_.hint else parts
         if break_.hint != BODY_OF_LOOP:
             parts[LOOP] = Part(_IF_IT_STAYS if parts else BODY_OF_LOOP)
-        grade, advice = "costly", "  ".join(part.text for part in parts.values() if part.text)
-    elif grade == "costly" and (why := divided.why_harmless(break_)):
-        grade, advice = "expected", f"Nothing to change: {why}, so it divides no graph.  For fullgraph=True: {advice}"
-    if grade == "costly" and (break_.is_consequence or divided.enters_what_a_break_made(frame, break_)):
-        grade, advice = "expected", _CONSEQUENCE
-    is_last = break_ is compile_.breaks[-1]
-    if compile_.is_broken and is_last and break_.reason != "exception" and not break_.is_consequence:
-        grade = "blocking"
-    if divided.goes_with_call(compile_):
-        grade, advice = "expected", _OF_BROKEN_CALL
+        advice = "  ".join(part.text for part in parts.values() if part.text)
+    raised = compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception"
+    why_harmless = "" if in_loop else divided.why_harmless(break_)
+    harmless = f"Nothing to change: {why_harmless}, so it divides no graph.  For fullgraph=True: {advice}"
+    is_consequence = break_.is_consequence or divided.enters_what_a_break_made(frame, break_)
+    verdicts: tuple[_Verdict, ...] = (
+        (goes_with_call, "expected", _OF_BROKEN_CALL),
+        (raised and not break_.is_consequence, "blocking", advice),
+        (needs_no_change and not in_loop, "expected", advice),
+        (bool(why_harmless), "expected", harmless),
+        (is_consequence, "expected", _CONSEQUENCE),
+        (True, "costly", advice),
+    )
+    grade, advice = _first(verdicts)
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
     place = _Place.of_stack(record, compile_, break_.stack)
@@ -507,25 +524,27 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
 
     found = remedies(cause, situation, compile_.id, is_inside)
     named = difference_to_avoid(cause, situation)
-    grade: Grade = "expected" if found and all(each.is_nothing for each in found) else "costly"
-    advice = sentences(each.text for each in found)
-    if library_of(frame.filename) and not _has_operations(compile_) and divided.goes_with_call(compile_):
-        grade, advice, found = "expected", _OF_BROKEN_CALL, []
-    if all(_is_carried(frame, each) for each in [cause, *cause.besides]):
-        names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in [cause, *cause.besides]))
-        grade, advice, found = "expected", _CARRIED.format(names), []
-    if frame.carried and {each.key for each in found} == {"one case"}:
-        grade, advice, found = "expected", _OF_ROUNDS.format(difference_to_avoid(cause, situation).name), []
-    if frame.limit_reached:
-        grade = "blocking"
-    if _only_reads_or_raises(frame):
-        grade, advice, found = "expected", "Nothing to change: this function computes nothing with tensors.", []
-    if compile_.outcome in ("failed", "skipped"):  # what it would have been valid for is not known
-        grade, advice, found = "expected", "Nothing to change: this compile ended early, for another reason.", []
-    if cause.aspect == "identity" and has_generated_name(cause.source):
-        grade, advice, found = "expected", _HELD_ACROSS.format(cause.name), []
-    if frame.kind == "resume" and not divided.computes_from(frame):
-        grade, advice, found = "expected", "Nothing to change: no tensor is computed from here on.", []
+    differences = [cause, *cause.besides]
+    names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in differences))
+    is_in_library = bool(library_of(frame.filename)) and not _has_operations(compile_)
+    is_generated = cause.aspect == "identity" and has_generated_name(cause.source)
+    is_of_rounds = bool(frame.carried) and {each.key for each in found} == {"one case"}
+    of_remedies = sentences(each.text for each in found)
+    verdicts: tuple[_Verdict, ...] = (
+        (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
+        (is_generated, "expected", _HELD_ACROSS.format(cause.name)),
+        (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
+        (_only_reads_or_raises(frame), "expected", _NO_TENSORS),
+        (frame.limit_reached, "blocking", of_remedies),
+        (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
+        (is_in_library and divided.goes_with_call(compile_), "expected", _OF_BROKEN_CALL),
+        (is_of_rounds, "expected", _OF_ROUNDS.format(named.name)),
+        (bool(found) and all(each.is_nothing for each in found), "expected", of_remedies),
+        (True, "costly", of_remedies),
+    )
+    grade, advice = _first(verdicts)
+    if advice != of_remedies:
+        found = []
     place = _Place.of_frame(record, frame, compile_)
     lines = _lines(record, [named.caller, named.line])
     is_at_function = bool(lines) and (lines[-1].filename, lines[-1].lineno) == (frame.filename, frame.line)
@@ -550,7 +569,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._changed = changed
     problem._follows = divided.same_before(frame, named)
     problem.remedies = [each.key for each in found]
-    problem._causes = frozenset(subject_of_change(each) for each in [cause, *cause.besides])
+    problem._causes = frozenset(map(subject_of_change, differences))
     if all(each.lines for each in found):  # else the recompile stays
         problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
