@@ -224,7 +224,9 @@ class RecordFunctionValue(ContextManagerValue):
     @classmethod
     def make(cls, name: Any, args: Any) -> RecordFunctionValue:
         """Returns a context that records nothing, also where Python leaves it after a graph break."""
-        return cls(torch.profiler.record_function, {"name": name, "args": args, "run_callbacks_on_exit": False})
+        made = torch.profiler.record_function(name, args)
+        made.run_callbacks_on_exit = False
+        return cls(torch.profiler.record_function, dict(vars(made)))
 
     def enter(self, tx: Interpreter) -> Value:
         return self

@@ -479,6 +479,14 @@ def profiled(x):
 
 
 @program(X)
+def profiled_around_a_break(x):
+    with torch.profiler.record_function("block"):
+        y = x.softmax(-1)
+        print(y.shape)
+    return y.sin()
+
+
+@program(X)
 def einops_like(x):
     def rearrange(x, pattern, **sizes):
         left, right = (side.split() for side in pattern.split("->"))
