@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from compiler_core.records import Frame, ItemId, Record
+from compiler_core.records import Compile, Frame, ItemId, Record
+from compiler_core.records.capture import library_of
 from compiler_core.records.timings import bytes_text, plural, time_text
 from compiler_core.records.user_lines import ItemLines
 from compiler_core.tools.questions.costs import FunctionCost, function_costs
-from compiler_core.tools.questions.memory import memory_peak
+from compiler_core.tools.questions.memory import TRIED_MEMORY, highest_peak
 from compiler_core.tools.questions.queries import first_inaccurate
 
 SLOW_NS = 1_000_000_000
@@ -22,8 +23,6 @@ MAX_FUNCTIONS = 3
 MAX_STAGES = 4
 MAX_LINES = 3
 MAX_HELD = 5
-LARGE_BYTES = 2**20
-"""Memory at the peak from which on it is listed what holds it."""
 KINDS = {"result": "a result", "saved": "saved for the backward", "intermediate": "an intermediate value"}
 MIN_SHARE = 0.05
 """The share of the whole time below which a function, and of a function's time below which a line, is not listed."""
@@ -51,8 +50,9 @@ def _function_lines(record: Record, cost: FunctionCost) -> Iterator[str]:
     stages = ", ".join(f"{stage} {time_text(ns / 1e9)}" for stage, ns in cost.stages[:MAX_STAGES])
     compiles = f" in {cost.compiles} compiles" if cost.compiles > 1 else ""
     yield f"{_frame(record, cost.frame)}: {time_text(cost.ns / 1e9)}{compiles}, of these {stages}"
+    compile_ = next(iter(cost.frame.compiles), None)
     for line, ns in [each for each in cost.lines if each[1] >= MIN_SHARE * cost.ns][:MAX_LINES]:
-        yield f"  {time_text(ns / 1e9)} to capture and to trace {_line(record, line)}"
+        yield f"  {time_text(ns / 1e9)} to capture and to trace {_users_line(record, compile_, line)}"
 
 
 def _cache_lines(record: Record) -> Iterator[str]:
@@ -80,9 +80,8 @@ def _outcome(name: str, number: int) -> str:
 
 def _memory_lines(record: Record) -> Iterator[str]:
     """Shows the compile with the highest peak: what it holds then, the largest first."""
-    peaks = [peak for compile_ in record.compiles if (peak := memory_peak(compile_))]
-    peak = max(peaks, key=lambda each: each.bytes, default=None)
-    if peak is None or peak.bytes < LARGE_BYTES:
+    peak = highest_peak(record)
+    if peak is None:
         return
     run, frame = ItemLines(record), next(each for each in record.frames if each.id == peak.compile.frame)
     scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
@@ -93,11 +92,13 @@ def _memory_lines(record: Record) -> Iterator[str]:
         file, number = run.line_of(held.node)
         line = record.line(file, number) if number else None
         what = f"{held.owner}, {KINDS[held.kind]}" if held.owner else KINDS[held.kind]
-        owners[f"{what}, made at {_line(record, line)}" if line else what] += held.bytes
+        owners[f"{what}, made at {_users_line(record, peak.compile, line)}" if line else what] += held.bytes
     listed = owners.most_common(MAX_HELD)
     yield from (f"  {bytes_text(size)}: {owner}" for owner, size in listed)
     if rest := peak.bytes - sum(size for _, size in listed):
         yield f"  {bytes_text(rest)}: {len(owners) - len(listed)} more"
+    if 2 * peak.saved_bytes >= peak.bytes and not any(note.startswith(TRIED_MEMORY) for note in record.notes):
+        yield "  most of it is saved for the backward: cutaway run --try-advice tries to save half of it"
     if peak.inputs:
         named = ", ".join(f"{name} {bytes_text(size)}" for name, size in peak.inputs[:MAX_HELD])
         more = f" and {len(peak.inputs) - MAX_HELD} more" if len(peak.inputs) > MAX_HELD else ""
@@ -130,12 +131,24 @@ def _value_lines(record: Record) -> Iterator[str]:
 
 
 def _frame(record: Record, frame: Frame) -> str:
+    caller = next((each.caller for each in frame.compiles if each.caller), None)
+    if caller is not None and library_of(frame.filename):
+        return f"{_file(record, caller.filename)}:{caller.lineno} (calls {frame.title})"
     resumes = f", after the graph break of {frame.resumes}" if frame.kind == "resume" and frame.resumes else ""
     return f"{_file(record, frame.filename)}:{frame.line} {frame.name}{resumes}"
 
 
 def _file(record: Record, filename: str) -> str:
     return record.labels.get(filename) or filename
+
+
+def _users_line(record: Record, compile_: Compile | None, item: ItemId) -> str:
+    """Returns a line; for one of a library, the user's line that calls it."""
+    caller = compile_.caller if compile_ else None
+    file = next((source.name for source in record.sources if source.id == item.rpartition("#")[0]), "")
+    if caller is None or not library_of(file):
+        return _line(record, item)
+    return f"{_file(record, caller.filename)}:{caller.lineno}: {caller.text.strip()}"
 
 
 def _line(record: Record, item: ItemId) -> str:

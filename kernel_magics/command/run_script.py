@@ -108,6 +108,10 @@ class ScriptRecording:
             record_ranks(self._ranks)
             return
         self.record = self._stack.enter_context(record(self._title, engine=self._engine))
+        if sys.stderr.isatty():
+            from kernel_magics.command.text import CompileProgress
+
+            self._stack.callback(CompileProgress(self.record).close)
         if self._engine == "core":
             self._stack.enter_context(torch_compile_by_core(self.record, self._capture_backward))
 
@@ -259,8 +263,8 @@ def _after_our_frames(traceback: types.TracebackType | None) -> types.TracebackT
     return rest
 
 
-def torch_compile_by_core(record: Record, capture_backward: bool) -> ExitStack:
-    """Makes `torch.compile` compile by this repository's compiler, with this option, until the result is closed."""
+def torch_compile_by_core(record: Record, capture_backward: bool, memory_budget: float = 1.0) -> ExitStack:
+    """Makes `torch.compile` compile by this repository's compiler, with these options, until the result is closed."""
     import torch
 
     def compile_by_core(
@@ -273,7 +277,8 @@ def torch_compile_by_core(record: Record, capture_backward: bool) -> ExitStack:
 
         if disable:
             return model if model is not None else lambda fn: fn
-        given: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "capture_backward": capture_backward}
+        given: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "memory_budget": memory_budget}
+        given["capture_backward"] = capture_backward
         left_out = [name for name, value in {"options": options, **others}.items() if value]
         if mode in MODES:
             given["mode"] = mode

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.errors import UsageError
 from compiler_core.records import Problem, Record
+from compiler_core.tools.questions.memory import highest_peak
 from kernel_magics.cell.parse import CompileUnit, Program
 from kernel_magics.command.run_script import Engine, Start, torch_compile_by_core
 from kernel_magics.command.text import print_message
@@ -73,7 +74,7 @@ def try_advice(
         seconds: for how long advice is tried.
     """
     record.find_problems()
-    if not record.problems:
+    if not record.problems and highest_peak(record) is None:
         return
     if obstacle := _obstacle(namespace):
         record.notes.append(f"--try-advice: not tried: {obstacle}.")
@@ -316,7 +317,7 @@ class _ScriptFixes(Fixes):
     ) -> Callable[[], object]:
         run, calls = program.bind(self._shell.user_ns, _as_it_is), self._timer.calls
         if request.engine == "core":
-            changed.enter_context(torch_compile_by_core(record, request.capture_backward))
+            changed.enter_context(torch_compile_by_core(record, request.capture_backward, request.memory_budget))
         changed.enter_context(calls.changed(fix, self._compiled_places(fix)))
 
         def run_changed() -> object:
@@ -386,7 +387,8 @@ class _Calls:
                     blocks.enter_context(compiled_class(block, functools.partial(own, **given)))
                 # a compiled module, as in the script: its state has the same names, but nothing of it is compiled
                 return self._kept(own(model, **given), model, call=model)
-            compiled = own(model, **given | fix.options)
+            options = {name: value for name, value in fix.options.items() if name != "memory_budget"}
+            compiled = own(model, **given | options)
             function = getattr(model, "forward", model)
             code = getattr(inspect.unwrap(function), "__code__", None)
             if fix.lines and code is not None and (code.co_filename, code.co_firstlineno) in places:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.records import Record
+from compiler_core.records import Compile, Event, Record
 from compiler_core.tools.questions.counts import Counts
 from kernel_magics.command.answers import answer_lines
 
 EVERY_S = 0.2
 """Seconds between two updates of the progress."""
+WAITING_S = 5.0
+"""Seconds of compiling after each of which a line says what is compiled."""
 SHOWN = 10
 """Graph breaks, recompiles and failures that are listed, of each."""
 
@@ -95,3 +98,39 @@ class Progress:
         if self._shown and self._updated:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+class CompileProgress:
+    """Prints a line every few seconds while something is compiled: which function, in which stage, for how long."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._running: list[tuple[Compile, Event]] = []
+        """The steps that have started, each inside the one before it."""
+        self._closed = threading.Event()
+        self._stop_listening = record.listen(self._after)
+        threading.Thread(target=self._print, name="cutaway progress", daemon=True).start()
+
+    def close(self) -> None:
+        """Prints no more."""
+        self._stop_listening()
+        self._closed.set()
+
+    def line(self) -> str:
+        """Returns what is compiled now; nothing if that takes less than a few seconds so far."""
+        running = [each for each in self._running if each[1].end is None]
+        seconds = (self._record.clock() - running[0][1].start) / 1e9 if running else 0.0
+        if seconds < WAITING_S:
+            return ""
+        compile_, event = running[-1]
+        frame = next(each for each in self._record.frames if each.id == compile_.frame)
+        return f"cutaway run: compiling {frame.name} ({frame.filename}:{frame.line}), {event.stage}: {seconds:.0f} s"
+
+    def _after(self, compile_: Compile, event: Event) -> None:
+        if event.end is None and event.stage != "run":
+            self._running = [*(each for each in self._running if each[1].end is None), (compile_, event)]
+
+    def _print(self) -> None:
+        while not self._closed.wait(WAITING_S):
+            if line := self.line():
+                print_message(line)

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from compiler_core.api.recording import new_record
 from compiler_core.records import Record
+from kernel_magics.command import text as command_text
 from kernel_magics.command.main import main
 from kernel_magics.command.page_server import PageServer
 from kernel_magics.command.read import read_records
@@ -400,3 +402,19 @@ def test_lessons_are_copied_and_what_is_there_stays(tmp_path: Path, capsys: pyte
     result = json.loads(capsys.readouterr().out)
     assert result["written"] == []
     assert lesson.read_text() == "mine"
+
+
+def test_a_long_compile_shows_what_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_text, "WAITING_S", 0.01)
+    record = new_record()
+    progress = command_text.CompileProgress(record)
+    compile_ = record.compile(record.frame("forward", "model.py", 3, "root"))
+    printed = ""
+    with compile_.step("backend", "inductor"), compile_.step("build", "forward"):
+        while not printed:
+            printed = capsys.readouterr().err
+    assert printed.startswith("cutaway run: compiling forward (model.py:3), ")
+    assert progress.line() == ""
+    progress.close()

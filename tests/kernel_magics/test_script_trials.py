@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from compiler_core.records import Record
 from compiler_core.tools.questions.advice import NOTHING_HELPS
+from compiler_core.tools.questions.memory import TRIED_MEMORY
 from tests import warm_python
 from tests.limits import HANG_S
 
@@ -196,3 +198,29 @@ def test_compiling_each_layer_of_a_compiled_model_has_the_same_values(engine: st
     (slow,) = [problem for problem in record.problems if problem.kind == "slow compile"]
     (tried,) = slow.tried
     assert (tried.change, tried.outcome, tried.why) == ("compile each Layer", "helps", "")
+
+
+SAVES = """
+import torch
+w = torch.full((64, 64), 0.1, requires_grad=True)
+@torch.compile(backend="aot_eager")
+def program(x):
+    for _ in range(6):
+        x = (x @ w).sin().cos()
+    return x.sum()
+program(torch.ones(4096, 64)).backward()
+print(w.grad.sum())
+"""
+
+
+@pytest.mark.parametrize("engine", OURS)
+def test_memory_that_is_saved_for_the_backward_is_reduced(engine: str, tmp_path: Path) -> None:
+    written(tmp_path, script=SAVES)
+    code, _, error, record = ended(started(tmp_path, "--engine", engine), tmp_path)
+    assert code == 0
+    (note,) = [note for note in record.notes if note.startswith(TRIED_MEMORY)]
+    found = re.search(r"([\d.]+) MiB at the peak became ([\d.]+) MiB, with the same values", note)
+    assert found is not None
+    assert float(found[1]) > float(found[2])
+    assert note in error
+    assert "--try-advice tries" not in error

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler_core.records import Artifact, Compile, ItemId, Node, PlannedMemory
+from compiler_core.records import Artifact, Compile, ItemId, Node, PlannedMemory, Record
 from compiler_core.records.user_lines import ItemLines
 from compiler_core.tools.stack_values import statement_of
 
@@ -26,6 +26,13 @@ _VIEWS = re.compile(
     r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size)(\.|$)"
 )
 """The names of operations that allocate nothing."""
+
+
+LARGE_BYTES = 2**20
+"""Memory at the peak from which on it is listed what holds it."""
+
+TRIED_MEMORY = "memory: tried"
+"""How the note begins that says what a trial did to the memory at the peak."""
 
 
 def is_view(target: str) -> bool:
@@ -63,6 +70,18 @@ class Peak:
     """The names and bytes of the inputs, the largest first."""
     is_plan: bool
     """Whether it is the plan of the compiled code; else it is as if each operation of the graphs ran by itself."""
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes that are saved for the backward."""
+        return sum(each.bytes for each in self.held if each.kind == "saved")
+
+
+def highest_peak(record: Record) -> Peak | None:
+    """Returns the peak of the compile with the most memory; None if none is known or it is small."""
+    peaks = [peak for compile_ in record.compiles if (peak := memory_peak(compile_))]
+    peak = max(peaks, key=lambda each: each.bytes, default=None)
+    return peak if peak is not None and peak.bytes >= LARGE_BYTES else None
 
 
 def memory_peak(compile_: Compile) -> Peak | None:

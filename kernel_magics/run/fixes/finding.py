@@ -13,6 +13,7 @@ from compiler_core.records import Problem, Record
 from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import SourceEdit
 from compiler_core.tools.questions.advice import DYNAMIC, LINES
+from compiler_core.tools.questions.memory import highest_peak
 from compiler_core.tools.questions.problems import BLOCKS, HINT, MIN_REPEATS, STEP, break_id
 from kernel_magics.cell.parse import Program
 from kernel_magics.run.fixes.expressions import Modules
@@ -34,7 +35,7 @@ class Fix:
     """A change that may remove problems."""
 
     problems: list[int]
-    """The numbers of the problems in the record."""
+    """The numbers of the problems in the record; none if it is to reduce the memory at the peak."""
     change: str
     """What is changed, in few words."""
     edit: SourceEdit
@@ -43,7 +44,7 @@ class Fix:
     flipped: tuple[SourceEdit, SourceEdit] | None = None
     disables: str = ""
     """The name of the function that is left to Python."""
-    options: dict[str, bool] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     """The options of the compile that are the change, and not the code."""
     lines: list[str] = field(default_factory=list)
     """Lines that run before each unit of the cell."""
@@ -64,7 +65,7 @@ class FixFinder:
 
     def find(self) -> Iterator[Fix]:
         """Yields the changes, those of options and inputs after those of the code."""
-        if self._program.is_async or not self._record.problems:
+        if self._program.is_async:
             return
         modules = self._modules()
         numbered = list(enumerate(self._record.problems))
@@ -84,6 +85,7 @@ class FixFinder:
                 remedies = [key for key in problem.remedies if key in LINES]
                 change = f"`{'; '.join(problem.lines)}` before each call"
                 yield Fix([number], change, edit, remedies, lines=problem.lines)
+        yield from self._memory()
 
     def _modules(self) -> Modules:
         values = reversed(self._shell.user_ns.items())
@@ -128,11 +130,26 @@ class FixFinder:
             edit = self._option_edit("the whole step in one graph", "capture_backward")
             yield Fix(numbers, "`capture_backward=True`", edit, [STEP], options={"capture_backward": True})
 
-    def _option_edit(self, title: str, option: str) -> SourceEdit:
-        """Returns the change that turns an option on."""
+    def _memory(self) -> Iterator[Fix]:
+        """Yields the change that saves less for the backward, if most of the memory at the peak is saved for it."""
+        peak = highest_peak(self._record)
+        if peak is None or 2 * peak.saved_bytes < peak.bytes or not self._can_compile_otherwise:
+            return
+        is_core = self._request.engine == "core"
+        change = (
+            "`compiler_core.compile(..., memory_budget=0.5)`"
+            if is_core
+            else "`torch._functorch.config.activation_memory_budget = 0.5`"
+        )
+        edit = self._option_edit("half of the saved bytes", "memory_budget", "0.5")
+        yield Fix([], change, edit, options={"memory_budget": 0.5})
+
+    def _option_edit(self, title: str, option: str, value: str = "") -> SourceEdit:
+        """Returns the change that turns an option on, or gives it a value."""
         magic = self._program.source.partition("\n")[0].removeprefix("# ")
         is_magic = magic.startswith("%%compile")
-        added = f"{magic} --{option.replace('_', '-')}" if is_magic else f"{option}=True"
+        flag = f"{magic} --{option.replace('_', '-')} {value}".rstrip()
+        added = flag if is_magic else f"{option}={value or True}"
         return SourceEdit(title, self._program.filename, 1, [magic] if is_magic else [], [added])
 
     @property

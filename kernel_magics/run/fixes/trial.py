@@ -22,8 +22,10 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Problem, Record
 from compiler_core.records.differences import COMPILES, SECONDS, AdviceTrial, SourceEdit, Total, TrialOutcome
 from compiler_core.records.problems import problem_count
+from compiler_core.records.timings import bytes_text
 from compiler_core.tools.questions.compare import compare
 from compiler_core.tools.questions.line_facts import from_cache
+from compiler_core.tools.questions.memory import TRIED_MEMORY, highest_peak
 from compiler_core.tools.questions.problems import conclude
 from kernel_magics.cell.parse import Program, Unit, parse
 from kernel_magics.display.interrupt import Interrupt
@@ -116,6 +118,9 @@ class Fixes:
                 with silenced_output(self._shell) as printed:
                     expected = self._expected(state, printed)
                     for number, fix in enumerate(self._found):
+                        if not fix.problems:
+                            self._try_memory(fix, state, expected, printed, progress)
+                            continue
                         _, trials = self._try(fix, state, expected, printed, _part(progress, number, len(self._found)))
                         for each, trial in trials.items():
                             found.setdefault(each, []).append(trial)
@@ -154,20 +159,40 @@ class Fixes:
     ) -> tuple[Record | None, dict[int, AdviceTrial]]:
         """Tries a change; returns the record of its run, if there is one, and for each problem what came of it."""
         try:
-            if fix.flipped:
-                progress("comparing the other branch", 0.0)
-                self._compare_flipped(fix.flipped, state, printed)
-            progress("compiling the changed cell" if fix.is_of_code else f"trying {fix.change}", 0.0)
-            made = self._ran(self._program, printed)
-            with state.preserved():
-                record = self._compiled(fix, made)
-            self._check_same(made, expected, state, printed, is_laid_out=not fix.lines)
+            record = self._changed_run(fix, state, expected, printed, progress)
         except (_Differs, UsageError) as error:
             outcome: TrialOutcome = "wrong" if isinstance(error, _Differs) else "not tried"
             return None, dict.fromkeys(fix.problems, AdviceTrial(fix.change, outcome, str(error), fix.remedies))
         record.comparison = compare(self._record, record)
         record.comparison.values, record.comparison.edit = {}, fix.edit if fix.is_of_code or fix.options else None
         return record, {each: self._concluded(fix, self._record.problems[each], record) for each in fix.problems}
+
+    def _changed_run(self, fix: Fix, state: Any, expected: _Ran, printed: Any, progress: Progress) -> Record:
+        """Returns the record of a run with a change; raises `_Differs` if it does something else than plain PyTorch."""
+        if fix.flipped:
+            progress("comparing the other branch", 0.0)
+            self._compare_flipped(fix.flipped, state, printed)
+        progress("compiling the changed cell" if fix.is_of_code else f"trying {fix.change}", 0.0)
+        made = self._ran(self._program, printed)
+        with state.preserved():
+            record = self._compiled(fix, made)
+        self._check_same(made, expected, state, printed, is_laid_out=not fix.lines)
+        return record
+
+    def _try_memory(self, fix: Fix, state: Any, expected: _Ran, printed: Any, progress: Progress) -> None:
+        """Tries to save less for the backward; a note says what became of the memory at the peak."""
+        before = highest_peak(self._record)
+        try:
+            after = highest_peak(self._changed_run(fix, state, expected, printed, progress))
+        except (_Differs, UsageError) as error:
+            text = f"it cannot be used here: {error}"
+        else:
+            sizes = [(each.bytes if each else 0, each.saved_bytes if each else 0) for each in (before, after)]
+            (old, old_saved), (new, new_saved) = sizes
+            helps = "" if new < old else "it does not help: "
+            text = f"{helps}{bytes_text(old)} at the peak became {bytes_text(new)}, with the same values; "
+            text += f"of these {bytes_text(old_saved)} and {bytes_text(new_saved)} are saved for the backward"
+        self._record.notes.append(f"{TRIED_MEMORY} {fix.change}: {text}")
 
     def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, is_laid_out: bool) -> None:
         """Raises `_Differs` unless a run is like the expected one, besides what no two runs of plain PyTorch agree in,
@@ -196,10 +221,11 @@ class Fixes:
         request = dataclasses.replace(self._request, **options)
         with ExitStack() as changed:
             if request.engine == "torch":
-                from compiler_core.torch_private import inductor_config
+                from compiler_core.torch_private import functorch_config, inductor_config
 
                 changed.enter_context(fresh_code(self._record))
                 changed.enter_context(inductor_config.patch(fallback_random=True))  # the numbers that PyTorch draws
+                changed.enter_context(functorch_config.patch(activation_memory_budget=request.memory_budget))
             program = changed.enter_context(self._changed(fix))
             record = changed.enter_context(open_record(request, f"{self._record.title}, changed"))
             record.source(program.filename, 1, program.source.splitlines())
