@@ -13,6 +13,7 @@ from compiler_core.records.capture import (
     BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
+    READ_AROUND,
     VALIDATE_ARGS,
     BreakReason,
     StackLine,
@@ -196,7 +197,7 @@ KINDS: dict[BreakReason, BreakKind] = {
     ),
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",
-        "Read the clock before and after the compiled function.",
+        READ_AROUND,
     ),
     "new parameter": BreakKind(
         "A parameter is made here, as new modules do, and Python makes parameters.",

@@ -690,7 +690,7 @@ class GraphBuilder:
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
             if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):
-                self.add_leaf(fake, f"{getattr(node.target, '__name__', node.target)}()")
+                self.add_leaf(fake, f"{getattr(node.target, '__name__', node.target)}(..., requires_grad=True)")
             known = self._values_by_fake[id(fake)] = TensorValue(fake, node)
         return known
 

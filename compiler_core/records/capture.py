@@ -181,6 +181,15 @@ VALIDATE_ARGS = (
     "torch.distributions.Distribution.set_default_validate_args(False), once the program works."
 )
 """The hint for a graph break where a distribution checks its arguments, on both engines."""
+READ_AROUND = "Read the clock before and after the compiled function."
+"""The hint for a graph break where a clock is read, on both engines."""
+IF_IT_RAISES = (
+    "Nothing to change if the line raises without torch.compile, too.  If it does not, Dynamo cannot trace it: do it "
+    "before the compiled function, or after it has returned."
+)
+"""The hint for a graph break of stock where it expects an error."""
+OUR_HINTS = frozenset({VALIDATE_ARGS, READ_AROUND, IF_IT_RAISES})
+"""The hints that stand in place of PyTorch's."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
     "compiled function has returned."

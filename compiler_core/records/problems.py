@@ -21,7 +21,7 @@ GRADES: tuple[Grade, ...] = ("blocking", "costly", "expected")
 """From the worst to the mildest."""
 
 
-SLOW_COMPILE_S = 10.0
+SLOW_COMPILE_S = 2.0
 """A compile that takes more seconds is slow, if it is long because of repetition."""
 
 

@@ -19,13 +19,14 @@ _HEADER = re.compile(r"(?:if|while|for|with|elif|else|try)\b.*:\s*(?:#.*)?$")
 
 
 def statement_of(text: str) -> ast.stmt | None:
-    """Parses a line that is a whole statement, or the head of one; None if it is neither."""
+    """Parses a line that is one whole statement, or the head of one; None if it is neither."""
     if _HEADER.match(text):
         text = f"{text.removeprefix('el')}\n    pass"  # a comment may follow the colon
     try:
-        return ast.parse(text).body[0]
-    except (SyntaxError, ValueError, IndexError):
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError):
         return None
+    return statements[0] if len(statements) == 1 else None
 
 
 def calls_are_nested(statement: ast.stmt | None) -> bool:

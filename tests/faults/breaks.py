@@ -143,6 +143,36 @@ def program(x):
         {'    log.info("shape %s", y.shape)  # the fault\n': ""},
     ),
     Broken(
+        "a text with a tensor and a number",
+        """
+titles = []
+
+def program(x):
+    y = x.relu()
+    titles.append("mean %s of %d" % (y.mean(), len(y)))  # the fault
+    return y.sum()
+""",
+        "tensor value read",
+        '"mean %s of %d" % (y.mean(), len(y))',
+        "read the value after the compiled function has returned",
+        {'"mean %s of %d" % (y.mean(), len(y))': "(y.mean(), len(y))"},
+        stock={"reason": "other", "grade": "blocking"},  # it expects a TypeError
+    ),
+    Broken(
+        "a function of a list that a tensor chooses",
+        """
+functions = [torch.sin, torch.cos]
+
+def program(x):
+    y = x.relu()
+    return functions[y.sum().long() % 2](y)  # the fault
+""",
+        "tensor value read",
+        "functions[y.sum().long() % 2]",
+        "Compute with the tensor itself",
+        {"functions[y.sum().long() % 2](y)": "torch.where(y.sum().long() % 2 > 0, y.cos(), y.sin())"},
+    ),
+    Broken(
         "a print in a nested call",
         """
 def norm(x):

@@ -145,6 +145,28 @@ def run(call):
         },
     ),
     Recompiled(
+        "something that is done every third step",
+        """
+def program(x, step):
+    done = step + 1
+    y = x.sin()
+    if done % 3 == 0:  # the fault
+        y = y * 2
+    return y
+
+def run(call):
+    for step in range(3, 7):
+        call(torch.ones(3), step)
+""",
+        "((1 + step) % 3) != 0",
+        "relation",
+        "((1 + step) % 3) != 0",
+        "step is 5",
+        (Change("one case", {"range(3, 7)": "(3, 4, 6)"}),),
+        options=DYNAMIC,
+        stock={"got": ""},
+    ),
+    Recompiled(
         "a branch on a size",
         """
 def program(x):
@@ -911,7 +933,7 @@ def run(call):
         "setting",
         "on",
         "off",
-        (Change("one setting", {"    with torch.no_grad():\n        call": "    call"}),),
+        (Change("two modes", {"    with torch.no_grad():\n        call": "    call"}),),
     ),
     Recompiled(
         "autocast",
@@ -966,7 +988,7 @@ def run(call):
         "setting",
         "off",
         "on",
-        (Change("one setting", {"    with torch.inference_mode():\n        call": "    call"}),),
+        (Change("two modes", {"    with torch.inference_mode():\n        call": "    call"}),),
         stock={"expected": "on", "got": "off"},  # of the grad mode, which is off in inference mode
     ),
     Recompiled(

@@ -13,8 +13,9 @@ import torch
 import compiler_core
 from compiler_core.records import Record, needing_action
 from compiler_core.records.artifacts import Artifact, Event, Graph, Node
+from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import SLOW_COMPILE_S
-from compiler_core.tools.questions.problems import repeated_block
+from compiler_core.tools.questions.problems import conclude, repeated_block
 
 ENGINES = ["core", "torch"]
 
@@ -157,10 +158,21 @@ def slow(targets: str, seconds: float) -> Record:
 
 
 def test_a_slow_compile_of_repeated_blocks_is_a_problem() -> None:
-    (problem,) = slow("abcdefg" * 300, 10 * SLOW_COMPILE_S).problems
+    (problem,) = slow("abcdefg" * 300, 100).problems
     assert (problem.kind, problem.grade) == ("slow compile", "costly")
     assert "300 equal blocks of 7 operations in a row" in problem.cause
     assert problem.cost == "It took 100 s to compile."
     assert problem.checked.startswith("Not tried here; proven for such programs")
     assert not slow("abcdefg" * 300, SLOW_COMPILE_S / 2).problems
-    assert not slow("abcdefghij", 2 * SLOW_COMPILE_S).problems
+    assert not slow("abcdefghij", 10 * SLOW_COMPILE_S).problems
+
+
+@pytest.mark.parametrize(("outcome", "grade"), [("helps", "costly"), ("does not help", "expected")])
+def test_a_compile_of_a_few_seconds_is_a_problem_if_a_trial_helped(outcome: Any, grade: Any) -> None:
+    (problem,) = slow("abcdefg" * 300, 2 * SLOW_COMPILE_S).problems
+    before = problem.grade
+    assert before == "expected"
+    assert problem.advice.startswith("Only if that is too long: Compile the repeated block")
+    conclude(problem, [AdviceTrial("compile each block", outcome)])
+    assert problem.grade == grade
+    assert problem.advice.startswith("Compile the repeated block") == (grade == "costly")

@@ -70,6 +70,20 @@ def of_dict(x: torch.Tensor, scales: dict[str, int]) -> torch.Tensor:
     return x * sum(scales.values())
 
 
+def of_set(x: torch.Tensor, tags: set[str]) -> torch.Tensor:
+    for each in sorted(tags):
+        x = x + len(each)
+    return x
+
+
+linears = [torch.nn.Linear(3, 4), torch.nn.Linear(3, 8)]
+
+
+def width(x: torch.Tensor, linear: torch.nn.Linear) -> torch.Tensor:
+    result: torch.Tensor = linear(x)
+    return result
+
+
 def of_list(x: torch.Tensor, items: list[torch.Tensor]) -> torch.Tensor:
     for item in items:
         x = x + item
@@ -93,7 +107,9 @@ def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
         (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 3)], "expected", "dynamic=True (%%compile"),
         (scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5), 3)], "costly", "Each number of dimensions of `x`"),
         (scaled, [lambda c: c(x, 3), lambda c: c(x.double(), 3)], "costly", "Convert it to one dtype"),
-        (scaled, [lambda c: c(x, 3), without_grad], "costly", "Call the function under the same setting"),
+        (scaled, [lambda c: c(x, 3), without_grad], "expected", "call the function in one grad mode"),
+        (of_set, [lambda c: c(x, {"a"}), lambda c: c(x, {"a", "b"})], "costly", "Pass a set that does not change."),
+        (width, [lambda c: c(x, linears[0]), lambda c: c(x, linears[1])], "expected", "if it is another module"),
         (of_dict, [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})], "costly", "all of its keys"),
         (of_list, [lambda c: c(x, [x]), lambda c: c(x, [x, x])], "costly", "Each length of"),
         (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another one in such calls"),
@@ -104,6 +120,7 @@ def test_the_advice_fits_the_guard(fn: Any, calls: Sequence[Any], grade: str, ad
     (problem,) = recorded(fn, calls).problems
     assert (problem.kind, problem.grade, problem.count) == ("recompile", grade, 1)
     assert advice in problem.advice
+    assert "sorted(...)" not in problem.advice
     assert ("dynamic=True (%%compile" in problem.advice) == (advice == "dynamic=True (%%compile")
     assert problem.cost.startswith("Compiled again once, in ")
 

@@ -41,6 +41,8 @@ def what_changed(cause: FailedGuard) -> str:
 
 def subject_of_change(cause: FailedGuard) -> str:
     """Returns what two differences have in common that are of one cause: a dict's keys change one by one, too."""
+    if cause.aspect == "relation" and cause.name:
+        return f"a condition on {cause.name}"
     is_of_keys = cause.aspect in ("key", "keys") or (cause.aspect == "length" and _is_of_dict(cause))
     return f"the keys of {cause.name} changed" if is_of_keys else what_changed(cause)
 
@@ -100,7 +102,7 @@ DYNAMIC = frozenset({"dynamic sizes", "dynamic numbers"})
 """The remedies that ``dynamic=True`` is one way of."""
 WITH_SYMBOL = DYNAMIC | {"symbolic number"}
 """The remedies of differences for which a compile has symbols: it covers the calls that meet the conditions on all."""
-NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC
+NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC | {"two modes"}
 """The remedies of differences that need no further compile."""
 
 _SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers {covered}."
@@ -133,6 +135,8 @@ REMEDIES: dict[str, str] = {
     "not change that.  Pass few different values.",
     "first step": "Nothing to change: the first step makes gradients and the state of the optimizer, and compile "
     "{compile} is for the later steps, which find them.",
+    "two modes": "Nothing to change: code that records operations for gradients and code that does not, as in training "
+    "and in evaluation, are compiled separately, each once.  To avoid this one, too: call the function in one {item}.",
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
@@ -215,7 +219,11 @@ def remedies(
     conditions: dict[str, dict[str, None]] = {}
     items: dict[str, str] = {}
     needing: set[str] = set()
-    for failed in [cause, *cause.besides]:
+    differences = [cause, *cause.besides]
+    other_items = {each.name for each in differences if each.aspect == "items"}
+    for failed in differences:
+        if failed.aspect == "order" and failed.name in other_items:
+            continue  # other items have another order
         here = situation(failed)
         key = _remedy_key(failed, here)
         found.setdefault(key, []).append(failed)
@@ -256,7 +264,7 @@ def _remedy(
     key: str, group: list[FailedGuard], item: str, compile_id: str, covered: str, is_inside: bool, needs_number: bool
 ) -> Remedy:
     found = list(dict.fromkeys(each.name for each in group))
-    names = " and ".join(name if name == INTERMEDIATE else f"`{name}`" for name in found)
+    names = " and ".join(map(shown_name, found))
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
     is_argument, is_leaf = group[0].place == "argument", group[0].item == LEAF
@@ -277,6 +285,11 @@ def _remedy(
     )
     without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
+
+
+def shown_name(name: str) -> str:
+    """Returns an object's name as sentences have it: code in backticks."""
+    return name if name == INTERMEDIATE else f"`{name}`"
 
 
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
@@ -304,6 +317,8 @@ _BY_ASPECT = {
     "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
 }  # fmt: skip
+_OF_GRADIENTS = ("grad mode", "inference mode")
+"""The settings that training and evaluation have differently."""
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 """What holds the hooks of a module."""
 _NUMBERS = ("int", "float")
@@ -324,8 +339,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if failed.is_of_first_step:
         return "first step"
     aspect = failed.aspect
-    is_of_value = aspect == "value" and failed.type != "bool" and not situation.is_settled
-    if (aspect == "relation" or is_of_value) and has_generated_name(failed.guard):
+    is_of_value = aspect in ("value", "size") and failed.type != "bool" and not situation.is_settled
+    if (aspect in ("relation", "length") or is_of_value) and has_generated_name(failed.guard):
         return "value of a break"
     if situation.case:
         return "one case"
@@ -343,6 +358,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "not dynamic" if situation.no_symbols else "static sizes"
     if aspect == "stride":
         return "one layout"
+    if aspect == "setting" and failed.item in _OF_GRADIENTS:
+        return "two modes"
     if aspect in ("length", "keys") and failed.type == WEAK_KEYS:
         return "filled cache"
     if aspect == "key" or (aspect in ("length", "keys") and _is_of_dict(failed)):
@@ -365,7 +382,10 @@ def _is_of_dict(failed: FailedGuard) -> bool:
     return failed.type.lower().endswith(("dict", "counter")) or failed.kind in _OF_DICTS
 
 
-_WITHOUT_SYMBOLS = {"dynamic=False": "dynamic=False (or automatic_dynamic_shapes=False)", "backend": "This backend"}
+_WITHOUT_SYMBOLS = {
+    "dynamic=False": "The option dynamic=False (or automatic_dynamic_shapes=False)",
+    "backend": "This backend",
+}
 """What makes all sizes and numbers constants, by `Compile.no_symbols`."""
 _OF_DICTS = frozenset({
     *("DICT_CONTAINS", "DICT_HAS", "DICT_KEYS", "DICT_LENGTH"),

@@ -16,9 +16,9 @@ from compiler_core.records.capture import (
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     NOTHING_CAPTURED,
+    OUR_HINTS,
     RECOMPILE_LIMIT,
     STEP_HINTS,
-    VALIDATE_ARGS,
     WHOLE_STEP,
     BreakReason,
     GraphBreak,
@@ -45,6 +45,7 @@ from compiler_core.tools.questions.advice import (
     difference_to_avoid,
     remedies,
     sentences,
+    shown_name,
     subject_of_change,
     values_over_time,
     what_changed,
@@ -68,12 +69,15 @@ _OF_THE_CALL = frozenset[BreakReason](
     {"distribution check", "checkpoint", "packed sequence", "requires_grad", *_ASKED_FOR, *NO_CHANGE}
 )
 """Reasons whose advice is on how the user's code calls a library."""
-_IN_A_LIBRARY = "Call it outside of the compiled function, or call something else."
+_CALL_OUTSIDE = "Call it outside of the compiled function, or call something else."
 _Key = tuple[str, str, int]
 MIN_REGIONS = 3
 """The fewest calls of `compile` for one function that are a problem, if all compile it to the same code."""
 MIN_REPEATS = 8
 """The fewest equal blocks that are worth compiling once."""
+_VERY_SLOW = 5
+"""How many times longer than a slow compile one takes that is a problem without a trial."""
+_IF_TOO_LONG = "Only if that is too long: "
 _DISTANCES = 8
 """How many lengths of a block are tried."""
 _CONSEQUENCE = (
@@ -98,12 +102,17 @@ BLOCKS = "blocks"
 """The part of the advice on a slow compile that compiles the repeated block."""
 _IF_IT_STAYS = "If the graph break stays, move the body of the loop into a function: it is compiled by itself."
 _HELD_ACROSS = (
-    "Nothing to change here: `{}` is made again in each call and held across the graph break in its line, and goes "
-    "with that break."
+    "Nothing to change here: {} is made again in each call and held across the graph break in its line, and goes with "
+    "that break."
 )
 _CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each case is compiled once."
 _OF_ROUNDS = (
     "Nothing to change: a comparison holds for `{}` in some rounds of a loop only, and both cases are compiled once."
+)
+_OTHER_MODULE = (
+    "Nothing to change if it is another module of this class: those with parameters of other sizes are compiled "
+    "separately, each size once.  If the parameters of one module grow, give them their last size before the first "
+    "call."
 )
 _NO_TENSORS = "Nothing to change: this function computes nothing with tensors."
 _ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
@@ -163,6 +172,8 @@ def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
 def conclude(problem: Problem, tried: list[AdviceTrial]) -> None:
     """Notes what came of trying the advice on a problem; its `advice` and `checked` follow from it."""
     problem.tried = tried
+    if problem.kind == "slow compile" and any(trial.outcome == "helps" for trial in tried):
+        problem.grade, problem.advice = "costly", problem.advice.removeprefix(_IF_TOO_LONG)
     if any(trial.is_refuted and trial.remedies for trial in tried):
         problem.advice = advice_after(problem._parts, tried)
     if tried or problem._proof is not None:
@@ -232,7 +243,7 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             if first.remedies == again.remedies == ["dynamic sizes"]:  # of other dimensions
                 again.lines = list(dict.fromkeys([*first.lines, *again.lines]))
             if worse > 0 or (worse == 0 and first.kind != "graph break"):
-                first.cause, first.advice = again.cause, again.advice or first.advice
+                first.title, first.cause, first.advice = again.title, again.cause, again.advice or first.advice
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
                 first._parts, first._proof = again._parts, again._proof
                 first.grade = again.grade
@@ -298,7 +309,8 @@ def _of_frame(
                 title = f"no CUDA graph of the {graph.graph}"
                 yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
         if compile_.duration_ns >= slow_ns:
-            yield from _repeated_blocks(record, compile_, at_frame)
+            grade: Grade = "costly" if compile_.duration_ns >= _VERY_SLOW * slow_ns else "expected"
+            yield from _repeated_blocks(record, compile_, at_frame, grade)
         yield from _changed_graph(record, compile_, at_frame)
 
 
@@ -321,10 +333,11 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     return problem
 
 
-def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterator[Problem]:
+def _repeated_blocks(record: Record, compile_: Compile, place: _Place, grade: Grade) -> Iterator[Problem]:
     """Yields a problem if a compile took long because its graph has a block of operations many times.
 
-    It is shown at the block's first line, if that is the user's, else at the function's.
+    It is shown at the block's first line, if that is the user's, else at the function's.  If it is expected, a trial
+    that helps makes it costly.
     """
     captured = next(iter(compile_.captured_graphs), None)
     nodes = [n for n in captured.graph.nodes if n.op.startswith("call_")] if captured and captured.graph else []
@@ -353,7 +366,8 @@ def _repeated_blocks(record: Record, compile_: Compile, place: _Place) -> Iterat
     sources = [source for edge in compile_.edges if edge.made in block for source in edge.sources]
     of_user = [line for line in _lines(record, sources) if line.filename and not line.library]
     place = _Place.of_stack(record, compile_, of_user[:1]) if of_user else place
-    problem = place.problem("slow compile", "costly", title, cause, compile_, advice, ns=compile_.duration_ns)
+    advice = advice if grade == "costly" else f"{_IF_TOO_LONG}{advice}"
+    problem = place.problem("slow compile", grade, title, cause, compile_, advice, ns=compile_.duration_ns)
     problem._parts |= parts
     problem._proof = PROVEN
     yield problem
@@ -470,7 +484,10 @@ def _graph_break(
     if break_.kind == RECOMPILE_LIMIT:
         advice = _REMOVE_RECOMPILES
     if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
-        advice = _IN_A_LIBRARY  # a hint would be on the library's own statement
+        advice = _CALL_OUTSIDE  # a hint would be on the library's own statement
+    is_hint = advice == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
+    if record.engine == "torch" and break_.reason in _CALLS:  # PyTorch's hint is to report it
+        advice = f"{_CALL_OUTSIDE}  {break_.hint}"
     parts = {HINT: Part(advice)}
     is_step = break_.hint == STEP_HINTS.get(break_.reason) and not goes_with_call
     if is_step:
@@ -507,9 +524,9 @@ def _graph_break(
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
     problem._causes = frozenset({break_.expression or break_.explanation, *divided.broken_inside(frame, break_)})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
-    is_hint = HINT in parts and parts[HINT].text == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
+    is_hint = is_hint and HINT in parts
     if grade != "expected" and (is_hint or LOOP in parts):
-        is_pytorchs = record.engine == "torch" and is_hint and break_.hint != VALIDATE_ARGS
+        is_pytorchs = record.engine == "torch" and is_hint and break_.hint not in OUR_HINTS
         problem._proof = FROM_PYTORCH if is_pytorchs else PROVEN
     elif is_step:
         problem._proof = ""
@@ -525,6 +542,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     found = remedies(cause, situation, compile_.id, is_inside)
     named = difference_to_avoid(cause, situation)
     differences = [cause, *cause.besides]
+    resized = next(filter(_is_of_parameter, differences), None)
+    named = resized or named
     names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in differences))
     is_in_library = bool(library_of(frame.filename)) and not _has_operations(compile_)
     is_generated = cause.aspect == "identity" and has_generated_name(cause.source)
@@ -532,12 +551,13 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     of_remedies = sentences(each.text for each in found)
     verdicts: tuple[_Verdict, ...] = (
         (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
-        (is_generated, "expected", _HELD_ACROSS.format(cause.name)),
+        (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame), "expected", _NO_TENSORS),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
         (is_in_library and divided.goes_with_call(compile_), "expected", _OF_BROKEN_CALL),
+        (resized is not None, "expected", _OTHER_MODULE),
         (is_of_rounds, "expected", _OF_ROUNDS.format(named.name)),
         (bool(found) and all(each.is_nothing for each in found), "expected", of_remedies),
         (True, "costly", of_remedies),
@@ -557,7 +577,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         place = _Place.of_stack(record, compile_, lines)
     text = cause.text if named is cause else what_failed(cause, named)
     same = [c.cause for c in frame.compiles if c.cause is not None and _subject(c.cause) == _subject(cause)]
-    if len(same) > 1 and len(values := values_over_time(same)) > 2:
+    if len(same) > 1 and cause.aspect != "relation" and len(values := values_over_time(same)) > 2:
         text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
         done = sum(each.outcome != "failed" or record.engine == "core" for each in frame.compiles)
@@ -575,6 +595,11 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
+
+
+def _is_of_parameter(failed: FailedGuard) -> bool:
+    """Whether a parameter of a module has another size, as it has in another module of the same class."""
+    return failed.type == "Parameter" and failed.place == "attribute" and failed.aspect in ("size", "rank")
 
 
 def _only_reads_or_raises(frame: Frame) -> bool:

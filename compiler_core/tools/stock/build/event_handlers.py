@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.capture import NOTHING_CAPTURED, RECOMPILE_LIMIT, VALIDATE_ARGS, library_of
+from compiler_core.records.capture import (
+    IF_IT_RAISES,
+    NOTHING_CAPTURED,
+    READ_AROUND,
+    RECOMPILE_LIMIT,
+    VALIDATE_ARGS,
+    BreakReason,
+    library_of,
+)
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.tools.stack_values import statement_of
 from compiler_core.tools.stock.build.bytecode import record_bytecode
@@ -40,6 +48,9 @@ Handler = Callable[[PartialRecord, TraceEvent], None]
 _HANDLERS: dict[str, Handler] = {}
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
+EXPECTS_ERROR = "Dynamo expects that this line raises {}, and nothing in {} handles that, so it runs as plain Python."
+_OUR_HINTS: dict[BreakReason, str] = {"distribution check": VALIDATE_ARGS, "clock": READ_AROUND}
+"""Hints in place of PyTorch's, by the reasons of breaks."""
 NOT_KNOWN = "The log does not say whether anything is computed there; if nothing is, nothing needs to change."
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
@@ -207,8 +218,11 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     explanation = "\n".join(parsed.explanation)
     break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
-    if break_.reason == "distribution check":
-        break_.hint = VALIDATE_ARGS
+    is_explicit = not stack or stack[-1].library or stack[-1].text.startswith("raise")
+    if break_.reason == "exception" and parsed.raised and not is_explicit:
+        break_.reason, break_.hint = "other", IF_IT_RAISES
+        break_.explanation = EXPECTS_ERROR.format(parsed.raised, stack[0].function)
+    break_.hint = _OUR_HINTS.get(break_.reason, break_.hint)
     break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
     break_.is_consequence = record.is_of_result(builder.compile, break_)
     statement = statement_of(break_.place.text.strip()) if break_.place is not None else None

@@ -19,7 +19,8 @@ _GLOBAL_KINDS = ("GLOBAL_STATE", "TORCH_FUNCTION_MODE_STACK", "DEFAULT_DEVICE", 
 _SIZE = re.compile(r"[LG]\[[^ ]{1,200}?\.(?:size|stride|storage_offset)\(\)(?:\[\d{1,6}\])?")
 _VALUE = re.compile(r"\b[LG]\['\w{1,200}'\][\w.\[\]']{0,200}")
 _LATENCY = re.compile(r"Guard latency = (\d{1,12}(?:\.\d{1,12})?) us")
-_LOCATION = re.compile(r"# (\S+):(\d+) in (\S+)(?: \(HINT: [^)]*\))?$")
+_LOCATION = re.compile(r"# (\S+):(\d+) in (\S+)(?: \((?:HINT: [^)]*|\S+:\d+ in \S+)\))*$")
+"""Where a guard was made, in the user's code; for a condition, the line of PyTorch's that asked follows."""
 
 
 @dataclass(slots=True)

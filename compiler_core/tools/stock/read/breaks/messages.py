@@ -20,6 +20,8 @@ class ParsedBreak:
     explanation: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     link: str = ""
+    raised: str = ""
+    """The exception that it expects of the program, if it breaks the graph for one."""
     stack: list[StackLine] = field(default_factory=list)
 
 
@@ -53,6 +55,7 @@ def read_break(text: str) -> ParsedBreak:
             section = None
         elif stripped.startswith("Developer debug context:"):
             section = None
+            parsed.raised = stripped.partition("raised exception ")[2]
         elif section is not None and stripped:
             section.append(stripped)
     parsed.explanation = [_in_plain_words("\n".join(lines)) for lines in sections["explanation"]]

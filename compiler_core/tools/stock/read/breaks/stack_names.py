@@ -68,7 +68,11 @@ def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> 
         name = next(filter(None, found.groups())) if found else ""
         names = {name, f".{name}", *(_READS if break_.reason == "tensor value read" else ())}
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    calls = [each for each in calls if _name(each) in names] or calls
+    named = [each for each in calls if _name(each) in names]
+    read = [node for node in ast.walk(statement) if _may_be_masked(node)] if not named else []
+    if break_.reason == "tensor value read" and read:  # ``items[i]``, where i is a tensor
+        return read[0] if len(read) == 1 else None
+    calls = named or calls
     if break_.reason == "tensor value read":  # ``int(x.item())`` reads at ``item``
         calls = [each for each in calls if not any(other in ast.walk(each) for other in calls if other is not each)]
     return calls[0] if len(calls) == 1 else None
