@@ -145,6 +145,29 @@ def run(call):
         },
     ),
     Recompiled(
+        "an item of a configuration, read as an attribute",
+        """
+class Config(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+config = Config(heads=2, drop="none")
+
+def program(x):
+    return x.sin() if config.drop == "none" else x.cos()  # the fault
+
+def run(call):
+    for drop in ("none", "some"):
+        config["drop"] = drop
+        call(torch.ones(3))
+""",
+        "config['drop']",
+        "value",
+        "'none'",
+        "'some'",
+        (Change("few values", {'("none", "some")': '("none", "none")'}),),
+    ),
+    Recompiled(
         "something that is done every third step",
         """
 def program(x, step):

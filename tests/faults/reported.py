@@ -520,7 +520,6 @@ def run(call):
         "1",
         "2",
         (Change("modules before", {"    call(torch.ones(3))\n    program": "    program"}),),
-        logs={"line": 7},
     ),
     Recompiled(
         "a context variable that is set later",

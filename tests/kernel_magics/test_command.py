@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from compiler_core.api.recording import new_record
+from compiler_core.api.compiled import new_record
 from compiler_core.records import Record
 from kernel_magics.command import text as command_text
 from kernel_magics.command.main import main

@@ -115,6 +115,7 @@ _OTHER_MODULE = (
     "call."
 )
 _NO_TENSORS = "Nothing to change: this function computes nothing with tensors."
+_RAISES = "Nothing to change: this compile is for calls in which the program raises."
 _ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
 _NOTHING_FROM_HERE = "Nothing to change: no tensor is computed from here on."
 _OF_MEMORY = frozenset({"stride", "storage offset"})
@@ -243,6 +244,9 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             if first.remedies == again.remedies == ["dynamic sizes"]:  # of other dimensions
                 again.lines = list(dict.fromkeys([*first.lines, *again.lines]))
             if worse > 0 or (worse == 0 and first.kind != "graph break"):
+                if first._changed != again._changed:  # what else changed may be read elsewhere
+                    first.filename, first.lineno, first.line = again.filename, again.lineno, again.line
+                    first._changed, first.behind = again._changed, again.behind
                 first.title, first.cause, first.advice = again.title, again.cause, again.advice or first.advice
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
                 first._parts, first._proof = again._parts, again._proof
@@ -553,7 +557,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
-        (_only_reads_or_raises(frame), "expected", _NO_TENSORS),
+        (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
+        (bool(compile_.breaks) and _only_reads_or_raises([compile_]), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
         (is_in_library and divided.goes_with_call(compile_), "expected", _OF_BROKEN_CALL),
@@ -602,10 +607,10 @@ def _is_of_parameter(failed: FailedGuard) -> bool:
     return failed.type == "Parameter" and failed.place == "attribute" and failed.aspect in ("size", "rank")
 
 
-def _only_reads_or_raises(frame: Frame) -> bool:
-    """Whether each call of a function has only read or raised, and nothing with tensors followed a graph break."""
-    breaks = [break_ for compile_ in frame.compiles for break_ in compile_.breaks]
-    return not any(map(_has_operations, frame.compiles)) and all(each.reason == "exception" for each in breaks)
+def _only_reads_or_raises(compiles: Sequence[Compile]) -> bool:
+    """Whether calls that compiles are for have only read or raised, and nothing with tensors followed a graph break."""
+    breaks = [break_ for compile_ in compiles for break_ in compile_.breaks]
+    return not any(map(_has_operations, compiles)) and all(each.reason == "exception" for each in breaks)
 
 
 def _first_operation(record: Record, compile_: Compile, failed: FailedGuard) -> list[StackLine]:

@@ -229,6 +229,10 @@ def _complete(
     (first,) = entry.failed
     reported = index.find(first)
     if reported is not None:
+        differences = _differences(reported, known) if reported.kind == "EQUALS_MATCH" else None
+        if first.aspect == "relation" and differences:  # at a source that is not as a user would write it
+            type_ = _type_of(differences[0].expected)
+            first = failed_guard(reported.kind, reported.code, reported.source, differences[0], type_)
         first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
     if of_class := _OBJECT.match(first.guard):
         first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[1]}", of_class[1]
