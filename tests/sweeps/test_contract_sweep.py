@@ -52,10 +52,14 @@ def function(*shapes: tuple[int, ...]) -> Callable[[Callable[..., Any]], Callabl
     """Decorator for a program that takes leaves of these shapes."""
 
     def add(program: Callable[..., Any]) -> Callable[..., Any]:
-        PROGRAMS[program.__name__] = lambda: (program, [torch.randn(s).requires_grad_() for s in shapes], {})
+        PROGRAMS[program.__name__] = _with_leaves(program, shapes)
         return program
 
     return add
+
+
+def _with_leaves(program: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Make:
+    return lambda: (program, [torch.randn(s).requires_grad_() for s in shapes], {})
 
 
 def _of_database(info: Any) -> Make:
@@ -182,90 +186,10 @@ def buffers_written_to():
     return Counted()
 
 
-@function((3, 4), (4,), (4,))
-def biases_of_one_shape(x, a, b):
-    return (x + a + b).sin()
-
-
-@function((3, 4), (12,))
-def sum_with_a_view(x, p):
-    return x + p.view(3, 4)
-
-
-@function((3, 4), (3, 4))
-def sum_of_views(x, y):
-    return x.view(12) + y.view(12)
-
-
-@function((3, 4), (4, 3))
-def sum_with_a_transposed(x, y):
-    return (x + y.t()).exp()
-
-
-@function((3, 4), (3, 4))
-def sum_of_transposed(x, y):
-    return (x.t() + y.t()).exp()
-
-
-@function((4,), (4,), (4,))
-def sum_of_rows(x, y, z):
-    return (x[None] + y[None] + z.expand(2, 4)).tanh()
-
-
-@function((3, 4), (3, 4))
-def sums_of_all(x, y):
-    return (x.sum() + y.sum()).sin()
-
-
-@function((3, 4), (2, 4))
-def put_side_by_side(x, y):
-    return torch.cat([x, y]).sin()
-
-
-@function((4,), (4,))
-def stacked(x, y):
-    return torch.stack([x, y]).sin()
-
-
-@function((3, 4), (3, 4), (3, 4))
-def sum_of_three(x, y, z):
-    return x + y + z
-
-
-@function((2, 3), (4, 3), (4, 3), (4,), (4,))
-def sum_of_linears(x, w, v, a, b):
-    return F.linear(x, w, a) + F.linear(x, v, b)
-
-
-@function((5, 4), (4,), (4,), (4,), (4,))
-def sum_of_norms(x, a, b, c, d):
-    return F.layer_norm(x, (4,), a, b) + F.layer_norm(x, (4,), c, d)
-
-
-@function((3, 3))
-def itself(x):
-    return x.view(9)
-
-
-@function((3, 4))
-def hyperbolic_tangent(x):
-    return x.tanh()
-
-
-@function((3, 4))
-def rectified(x):
-    return x.relu(), (x * 2).clamp(0)
-
-
 @function((3, 4))
 def exponential_of_exponential(x):
     y = x.exp()
     return y.exp()
-
-
-@function((3, 4))
-def sums_to_one(x):
-    return x.softmax(-1), (x * 2).log_softmax(-1)
 
 
 @function((3, 4))
@@ -292,26 +216,6 @@ def output_that_is_read_again(x):
     return y, y.cos()
 
 
-@function((3, 4), (4,), (4,), (4, 4), (4,))
-def bias_that_nobody_saves(x, a, b, w, c):
-    return F.linear(F.gelu(F.layer_norm(x, (4,), a, b)), w, c)
-
-
-@function((3, 4), (3, 4))
-def nothing_to_save(x, y):
-    return x + y, torch.cat([x, y])
-
-
-@function((3, 4))
-def factor_that_is_saved(x):
-    return (x * 2).sum(), x + 1
-
-
-@function((3, 4))
-def largest(x):
-    return x.amax(-1), x.norm()
-
-
 class Threefold(torch.autograd.Function):
     """Returns a saved value as its gradient and ignores the incoming one."""
 
@@ -325,9 +229,40 @@ class Threefold(torch.autograd.Function):
         return ctx.saved_tensors[0] * 2
 
 
-@function((3, 3))
-def gradient_that_needs_none(x):
-    return Threefold.apply(x)
+FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "biases_of_one_shape": (lambda x, a, b: (x + a + b).sin(), [(3, 4), (4,), (4,)]),
+    "sum_with_a_view": (lambda x, p: x + p.view(3, 4), [(3, 4), (12,)]),
+    "sum_of_views": (lambda x, y: x.view(12) + y.view(12), [(3, 4), (3, 4)]),
+    "sum_with_a_transposed": (lambda x, y: (x + y.t()).exp(), [(3, 4), (4, 3)]),
+    "sum_of_transposed": (lambda x, y: (x.t() + y.t()).exp(), [(3, 4), (3, 4)]),
+    "sum_of_rows": (lambda x, y, z: (x[None] + y[None] + z.expand(2, 4)).tanh(), [(4,), (4,), (4,)]),
+    "sums_of_all": (lambda x, y: (x.sum() + y.sum()).sin(), [(3, 4), (3, 4)]),
+    "put_side_by_side": (lambda x, y: torch.cat([x, y]).sin(), [(3, 4), (2, 4)]),
+    "stacked": (lambda x, y: torch.stack([x, y]).sin(), [(4,), (4,)]),
+    "sum_of_three": (lambda x, y, z: x + y + z, [(3, 4), (3, 4), (3, 4)]),
+    "sum_of_linears": (
+        lambda x, w, v, a, b: F.linear(x, w, a) + F.linear(x, v, b),
+        [(2, 3), (4, 3), (4, 3), (4,), (4,)],
+    ),
+    "sum_of_norms": (
+        lambda x, a, b, c, d: F.layer_norm(x, (4,), a, b) + F.layer_norm(x, (4,), c, d),
+        [(5, 4), (4,), (4,), (4,), (4,)],
+    ),
+    "itself": (lambda x: x.view(9), [(3, 3)]),
+    "hyperbolic_tangent": (lambda x: x.tanh(), [(3, 4)]),
+    "rectified": (lambda x: (x.relu(), (x * 2).clamp(0)), [(3, 4)]),
+    "sums_to_one": (lambda x: (x.softmax(-1), (x * 2).log_softmax(-1)), [(3, 4)]),
+    "bias_that_nobody_saves": (
+        lambda x, a, b, w, c: F.linear(F.gelu(F.layer_norm(x, (4,), a, b)), w, c),
+        [(3, 4), (4,), (4,), (4, 4), (4,)],
+    ),
+    "nothing_to_save": (lambda x, y: (x + y, torch.cat([x, y])), [(3, 4), (3, 4)]),
+    "factor_that_is_saved": (lambda x: ((x * 2).sum(), x + 1), [(3, 4)]),
+    "largest": (lambda x: (x.amax(-1), x.norm()), [(3, 4)]),
+    "gradient_that_needs_none": (lambda x: Threefold.apply(x), [(3, 3)]),
+}
+"""Programs of one expression, with the shapes of their leaves."""
+PROGRAMS |= {name: _with_leaves(*row) for name, row in FUNCTIONS.items()}
 
 
 SMALL = [name for name in sorted(PROGRAMS) if not name.startswith("nn.")]
