@@ -253,7 +253,8 @@ KINDS: dict[BreakReason, BreakKind] = {
         "function.",
     ),
     "in-place autograd.Function": BreakKind(
-        "A torch.autograd.Function changes its input in place (mark_dirty), and a graph does not hold such functions.",
+        "A torch.autograd.Function changes its input in place (mark_dirty). A graph holds that only for a tensor that "
+        "the compiled function has made and that is no view.",
         "Return a new tensor from its forward instead of changing the input.",
     ),
     "generator": BreakKind(

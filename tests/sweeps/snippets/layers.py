@@ -490,3 +490,28 @@ def adaptive_computation(x, threshold=0.9):
         state = torch.tanh(state)
         previous = state * w + previous * (1 - w)
     return previous, remainders, updates
+
+
+class InPlaceSwish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, beta):
+        kept = x.clone()
+        x.mul_(torch.sigmoid(beta * x))
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(kept)
+        ctx.beta = beta
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(ctx.beta * x)
+        return gradient * (s + ctx.beta * x * s * (1 - s)), None
+
+
+@program(lambda: (torch.randn(4, 3), nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])))
+def in_place_activations(x, layers):
+    for layer in layers:
+        y = layer(x)
+        x = x + InPlaceSwish.apply(y, 1.5)
+    return x, y

@@ -37,6 +37,7 @@ from compiler_core.support import transform_levels as levels
 from compiler_core.support.node_facts import GROUPS, group_names
 from compiler_core.support.tensors import storage_id
 from compiler_core.support.torch_state import grad_mode_change
+from compiler_core.torch_private import unsafe_preserve_version_counter
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -75,7 +76,7 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
     result = tx.capture.graph.call_function(tx, apply, in_graph, {})
     if trial.groups:
         _last_node(tx.capture.graph.fx_graph, apply).meta[GROUPS] = trial.groups
-    _check_memory(tx, cls, args, given, result)
+    _check_memory(tx, cls, args, [arg for arg in given if arg not in trial.dirty], result)
     return result
 
 
@@ -192,6 +193,8 @@ class _TrialRun:
         self.cls = cls
         self.args = args
         self.ctx = ObjectValue(FunctionCtx)
+        self.dirty: list[Value] = []
+        """The arguments that it changes in place."""
         self.groups: tuple[str, ...] = ()
         """The names of the process groups whose collectives the functions call."""
         wanted = [isinstance(a, TensorValue) and a.fake(tx).requires_grad for a in args]
@@ -202,12 +205,27 @@ class _TrialRun:
     def run(self) -> None:
         given = [arg for arg in _leaves(self.tx, self.args) if isinstance(arg, TensorValue)]
         with trial_run(self.tx, self.cls.__name__, given) as nodes:
-            outputs = self._forward()
-            if "dirty_tensors" in self.ctx.stored:
-                raise Unsupported("in-place autograd.Function", self.cls.__name__)
+            outputs = self._forward_in_place([arg for arg in given if self._may_change(arg)])
             if self.differentiated:
                 self._backward(outputs)
         self.groups = group_names(nodes)
+
+    def _may_change(self, arg: TensorValue) -> bool:
+        """Whether a graph may have a change of an argument by the Function: the frame made its memory."""
+        fake = arg.fake(self.tx)
+        return type(arg) is TensorValue and arg.source is None and not fake._is_view() and not levels.depth()
+
+    def _forward_in_place(self, may_change: list[TensorValue]) -> Value:
+        fakes = [arg.fake(self.tx) for arg in may_change]
+        versions = [fake._version for fake in fakes]
+        with unsafe_preserve_version_counter(tuple(fakes)):
+            outputs = self._forward()
+            changed = [a for a, f, before in zip(may_change, fakes, versions, strict=True) if f._version != before]
+        marked = self.ctx.stored.get("dirty_tensors", TupleValue([]))
+        self.dirty = marked.unpack(self.tx)
+        if set(map(id, self.dirty)) != set(map(id, changed)):
+            raise Unsupported("in-place autograd.Function", self.cls.__name__)
+        return outputs
 
     def _forward(self) -> Value:
         if self.cls.setup_context is torch.autograd.Function.setup_context:  # type: ignore[attr-defined]
@@ -225,7 +243,9 @@ class _TrialRun:
             self._call(name, self.ctx, *map(self._gradient, each))
 
     def _gradient(self, output: Value) -> Value:
-        if not isinstance(output, TensorValue):
+        without = self.ctx.stored.get("non_differentiable", TupleValue([])).unpack(self.tx)
+        is_made = self.ctx.stored.get("materialize_grads", ConstantValue(True)).truth(self.tx)
+        if not isinstance(output, TensorValue) or (output in without and not is_made):
             return NONE
         return self.tx.capture.graph.call_function(self.tx, torch.empty_like, [output], {})
 
