@@ -151,11 +151,11 @@ def _frame_lines(
     else:
         yield OutlineLine(1, place)
     for compile_ in frame.compiles:
-        yield from _compile_lines(compile_, problems, explained)
+        yield from _compile_lines(record, compile_, problems, explained)
 
 
 def _compile_lines(
-    compile_: Compile, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
+    record: Record, compile_: Compile, problems: Mapping[tuple[ProblemKind, str], Problem], explained: set[str]
 ) -> Iterator[OutlineLine]:
     if compile_.outcome == "compiled":
         backend = f" by {compile_.backend}" if compile_.backend else ""
@@ -163,8 +163,9 @@ def _compile_lines(
         yield OutlineLine(2, f"{compile_.id} compiled{backend} in {compile_.duration_ns / 1e9:.2f} s: {sizes}")
     else:
         yield OutlineLine(2, f"{compile_.id} {compile_.outcome}: {compile_.reason or 'no reason given'}")
+    recompile = problems.get(("recompile", compile_.id))
     yield from (
-        OutlineLine(3, line.text) for line in _recompile_lines(compile_, problems.get(("recompile", compile_.id)))
+        OutlineLine(line.depth + 2, line.text) for line in _recompile_lines(record, compile_, recompile, explained)
     )
     for break_ in compile_.breaks:
         problem = problems.get(("graph break", break_id(compile_, break_)))
@@ -195,12 +196,22 @@ def _symbol_text(symbol: Symbol) -> str:
     return f"made static: {name} is {readable(symbol.became)}{because}"
 
 
-def _recompile_lines(compile_: Compile, problem: Problem | None) -> list[OutlineLine]:
+def _recompile_lines(
+    record: Record, compile_: Compile, problem: Problem | None, explained: set[str]
+) -> Iterator[OutlineLine]:
+    """Lists the cause of a recompile, and for the first one of a problem the user's line and the advice."""
     cause = compile_.cause
     if cause is None:
-        return []
-    lines = [OutlineLine(1, f"recompile: {cause.text}"), OutlineLine(2, f"guard that failed: {cause.guard}")]
-    return [*lines, OutlineLine(2, problem.checked)] if problem and problem.tried else lines
+        return
+    yield OutlineLine(1, f"recompile: {cause.text}")
+    yield OutlineLine(2, f"guard that failed: {cause.guard}")
+    if problem is None or problem.compiles[0] in explained:
+        return
+    explained.add(problem.compiles[0])
+    line = (record.line_text(problem.line) or "").strip()
+    shown = f"line {problem.lineno}: {line}" if line else ""
+    texts = (shown, problem.advice, problem.checked if problem.tried else "")
+    yield from (OutlineLine(2, text) for text in texts if text)
 
 
 def _break_lines(break_: GraphBreak, problem: Problem | None, explained: set[str]) -> list[OutlineLine]:
@@ -211,7 +222,7 @@ def _break_lines(break_: GraphBreak, problem: Problem | None, explained: set[str
         lines.append(OutlineLine(2, at.text.strip()))
     is_tried = problem is not None and bool(problem.tried)
     if break_.kind not in explained or is_tried:
-        advice = [problem.advice, problem.checked] if problem and is_tried else [break_.hint]
+        advice = [problem.advice, problem.checked if is_tried else ""] if problem else [break_.hint]
         lines += [OutlineLine(2, line) for text in (break_.explanation, *advice) for line in text.splitlines()]
     explained.add(break_.kind)
     return lines

@@ -750,8 +750,10 @@ def program(x):
 """,
         "data-dependent branch",
         "y.abs().max() > 0.3",
-        "Move the body of the loop into a function",
+        "the body of the loop is compiled as a function",
         {"while y.abs().max() > 0.3:": "for _ in range(1):"},
+        grade="expected",
+        stock={"grade": "costly"},
     ),
     Broken(
         "an environment variable that is set",

@@ -64,6 +64,9 @@ def test_names_the_guard_that_failed(record: Record) -> None:
     assert cause is not None
     why = "The size of a in dimension 0 is 20; compile 0/0 was made for 10."
     assert f"recompile: {why}  Also different: the size of b is 20, not 10." in summary.text(record)
+    problem = next(each for each in record.problems if each.kind == "recompile")
+    line = (record.line_text(problem.line) or "").strip()
+    assert f"line {problem.lineno}: {line}\n        {problem.advice}" in summary.text(record)
 
 
 def test_a_refusal_is_no_failure() -> None:
