@@ -132,14 +132,14 @@ REMEDIES: dict[str, str] = {
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
-    "not change that.  Pass few different values.",
+    "not change that.  Use few different values.",
     "first step": "Nothing to change: the first step makes gradients and the state of the optimizer, and compile "
     "{compile} is for the later steps, which find them.",
     "two modes": "Nothing to change: code that records operations for gradients and code that does not, as in training "
     "and in evaluation, are compiled separately, each once.  To avoid this one, too: call the function in one {item}.",
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
-    "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass few different values.",
+    "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else use few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "A gradient of {names} is required in some calls only, and both cases are compiled once.  Set "
