@@ -242,18 +242,21 @@ class ArrayTensorValue(TensorValue):
         self.source.load(emit)
 
 
-def index_of_arrays(tx: Interpreter, key: Value) -> Value:
-    """Returns an index of a tensor with tensors in place of arrays of NumPy."""
-    items = key.unpack(tx) if isinstance(key, TupleValue) else [key]
-    if not any(isinstance(each, ArrayValue) for each in items):
+def index_of_arrays(tx: Interpreter, key: Value, is_part: bool = False) -> Value:
+    """Returns an index of a tensor, or a part of one, with tensors in place of arrays and numbers of NumPy."""
+    if isinstance(key, (TupleValue, SliceValue)):
+        parts = key.unpack(tx) if isinstance(key, TupleValue) else key.bounds
+        found = [index_of_arrays(tx, each, is_part=True) for each in parts]
+        if all(new is old for new, old in zip(found, parts, strict=True)):
+            return key
+        return TupleValue(found) if isinstance(key, TupleValue) else SliceValue(found)
+    if not isinstance(key, ArrayValue):
         return key
-    for each in items:
-        fake = each.tensor(tx).fake(tx) if isinstance(each, ArrayValue) else None
-        is_index = fake is None or fake.dtype in (torch.int64, torch.int32, torch.bool)
-        if not is_index or (fake is not None and (fake.dim() != 1 if each is key else not fake.dim())):
-            raise Unsupported("NumPy", "an index of a tensor that is such an array")  # PyTorch takes its rows
-    found = [each.tensor(tx) if isinstance(each, ArrayValue) else each for each in items]
-    return TupleValue(found) if isinstance(key, TupleValue) else found[0]
+    fake = key.tensor(tx).fake(tx)
+    takes_rows = not key.is_number and (not fake.dim() or (fake.dim() > 1 and not is_part))
+    if takes_rows or fake.dtype not in (torch.int64, torch.int32, torch.bool):
+        raise Unsupported("NumPy", "an index of a tensor that is such an array")
+    return key.tensor(tx)
 
 
 def numpy_of(tx: Interpreter, tensor: TensorValue) -> ArrayValue:

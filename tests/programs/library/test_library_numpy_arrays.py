@@ -136,7 +136,8 @@ def test_indices_that_are_arrays(a, x):
     numbers = a.max().item(), float(a[0].min()), int(a.argmax()), a[0, :2, i].shape if x is None else a[0, 0].tolist()
     y = x.clone()
     y[i, 2] = y[i, 1] * 3
-    return *items, b, *numbers, x[i], x[:, wide], x[i, i], x[np.array([True, False, True])], y
+    rows = x[i.max()], x[i[1], i.min()], x[: i[0]], x[range(3), x.numpy().argmax(1)]
+    return *items, b, *numbers, x[i], x[:, wide], x[i, i], x[np.array([True, False, True])], y, *rows
 
 
 @same_as_eager(breaks=["NumPy", "NumPy", "exception"], inputs=lambda: (np.ones((2, 2, 2)), torch.ones(3, 4)))
