@@ -11,7 +11,24 @@ import dataclasses
 import functools
 
 
+import torch
+
 from compiler_core.tools.testing import same_as_eager
+
+
+@same_as_eager()
+def test_module(x):
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.l = torch.nn.Linear(3, 3)
+
+        def forward(self, y):
+            return self.l(y) + x
+
+    m = M()
+    print("-")
+    return m(x).sum() * 0
 
 
 @same_as_eager()

@@ -219,6 +219,20 @@ def test_slices_from_outside(x, s, index, rows):
 # ---------------------------------------------------------------- Python's protocols
 
 
+@one_graph()
+def test_assigning_to_items(x):
+    y = x.clone()
+    y[0] = 1
+    y[1, 2] = x[0, 0]
+    y[:, 3] = torch.arange(4.0)
+    y[..., 0] += 5
+    y[torch.tensor([2, 3])] *= 2
+    y[y > 1] = 0.5
+    y[[0, 1], [1, 0]] = -1.0
+    y[None, 0, 0] = 9
+    return y
+
+
 @same_as_eager(graphs=1, breaks=["tensor value read"])
 def test_in_a_tensor(x):
     return 5.0 in x, x + 1
