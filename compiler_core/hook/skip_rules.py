@@ -52,7 +52,7 @@ _DATA_PARALLEL_FILE = _TORCH + os.path.join("nn", "parallel", "distributed.py")
 _INLINED_STDLIB_FILES = frozenset(
     name
     for module in (
-        *("_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "functools"),
+        *("_collections_abc", "abc", "collections", "contextlib", "copy", "copyreg", "dataclasses", "functools"),
         *("genericpath", "inspect", "operator", "os", "posixpath", "textwrap", "types", "typing"),
     )
     for name in (f"<frozen {module}>", f"{_STDLIB}{module}.py", f"{_STDLIB}{module}{os.sep}__init__.py")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.capture.rules.python.copying import COPY_FILE, identity_key
 from compiler_core.capture.rules.python.operators import binary, unary
 from compiler_core.capture.rules.table import handles, handles_each, handles_named
 from compiler_core.capture.values.arrays import ArrayValue
@@ -137,6 +138,8 @@ def _callable(tx: Interpreter, obj: Value) -> Value:
 
 @handles(id)
 def _id(tx: Interpreter, obj: Value) -> Value:
+    if tx.code.co_filename == COPY_FILE:
+        return identity_key(tx, obj)
     if isinstance(obj, StaticValue) or (isinstance(obj, FunctionValue) and obj.fn is not None):
         return ConstantValue(id(obj.constant(tx)))
     real: Any = getattr(obj, "real", None)

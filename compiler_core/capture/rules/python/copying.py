@@ -1,8 +1,12 @@
-"""``copy.copy`` and ``copy.deepcopy`` of containers and plain objects."""
+"""``copy.copy`` and ``copy.deepcopy``: Python's own functions, inlined, with rules for what they leave to C.
+
+They are captured for containers and plain objects; other objects, such as modules, break the graph.
+"""
 
 from __future__ import annotations
 
 import copy
+import copyreg
 import inspect
 import types
 from collections.abc import Sequence
@@ -10,96 +14,101 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.rules.table import HANDLERS, handles
-from compiler_core.capture.values.base import UNBOUND, Value
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.rules.table import handles
+from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.functions import FunctionValue
-from compiler_core.capture.values.user.object_attributes import InstanceDictValue, NewObjectDictValue
+from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
+from compiler_core.capture.values.user.object_attributes import InstanceDictValue
 from compiler_core.capture.values.user.objects import ObjectValue
 from compiler_core.errors import Unsupported
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
-# a class that defines one of these customises how its instances are copied
-_COPY_HOOKS = (
-    "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
-    "__getnewargs_ex__", "__slots__",
-)  # fmt: skip
-# the attributes that copying reads of an object, and of its empty copy, besides the __dict__
-_OBJECT_PROTOCOL = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__")
-_COPY_PROTOCOL = ("__setstate__",)
+COPY_FILE = copy.deepcopy.__code__.co_filename
+# a class that defines one of these customises what Python's C makes of its instances
+_REDUCTION = ("__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__slots__")
 
 
-@handles(copy.copy)
-def _copy(tx: Interpreter, obj: Value) -> Value:
-    if _is_atomic(obj) or (isinstance(obj, TupleValue) and obj.cls is tuple):
+class IdentityKey(Value):
+    """``id(obj)`` in Python's code, which keeps the copies in a memo by it: it is equal for the same object."""
+
+    def __init__(self, obj: Value) -> None:
+        self.obj = obj
+
+    def as_key(self, tx: Interpreter) -> Any:
+        return self
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdentityKey) and self.obj is other.obj
+
+
+def identity_key(tx: Interpreter, obj: Any) -> Value:
+    """Returns ``id(obj)`` as a key of a memo; guards that outside objects that differ do so in other calls."""
+    if obj.source is not None and not isinstance(obj, InstanceDictValue):
         obj.install_guards(tx)
-        return obj
-    if isinstance(obj, (ListValue, DictValue, SetValue)):
-        return obj.call_method(tx, "copy", [], {})
-    if type(obj) is ObjectValue:
-        if (method := obj.special_method(tx, "__copy__")) is not None:
-            return method.call(tx, [], {})
-        duplicate = _instance(obj.cls)
-        _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
-        _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
-        _check_getattr(tx, duplicate, "__setstate__")
-        duplicate.stored.update(_attributes(tx, obj))
-        return duplicate
-    raise Unsupported("unsupported call", f"copy.copy of {obj}")
+        tx.outside.identity_keys[id(obj.real)] = obj.real, obj.source
+    return IdentityKey(obj)
 
 
 class Memo(DictValue):
-    """The memo of ``copy.deepcopy``: the copies made so far.  Only `deep_copy` reads it."""
+    """The memo of ``copy.deepcopy``: the copies made so far.  Only Python's code reads it."""
 
     def __init__(self) -> None:
         super().__init__({})
-        self.copies: dict[Value, Value] = {}
+        self.copies = self.known_items()
 
     def load(self, tx: Interpreter) -> None:
-        raise Unsupported("unsupported operation", "the memo of copy.deepcopy")
+        if tx.code.co_filename != COPY_FILE:
+            raise Unsupported("unsupported operation", "the memo of copy.deepcopy")
+
+    def lookup(self, tx: Interpreter, key: Any) -> Value | None:
+        self.load(tx)
+        return super().lookup(tx, key)
+
+
+@handles(copy.copy)
+def _copy(tx: Interpreter, x: Value) -> Value:
+    if _is_atomic(x) or (isinstance(x, TupleValue) and x.cls is tuple):
+        x.install_guards(tx)
+        return x
+    if isinstance(x, (ListValue, DictValue, SetValue)):
+        return x.call_method(tx, "copy", [], {})
+    return _inlined(tx, copy.copy, x)
 
 
 @handles(copy.deepcopy)
-def _deepcopy(tx: Interpreter, obj: Value, memo: Value | None = None) -> Value:
-    if memo is None or tx.is_none(memo):
+def _deepcopy(tx: Interpreter, x: Value, memo: Value = NONE) -> Value:
+    if tx.is_none(memo):
         memo = Memo()
     if not isinstance(memo, Memo):
         raise Unsupported("unsupported call", "copy.deepcopy with a memo that the program made")
-    return deep_copy(tx, obj, memo)
+    if _is_atomic(x):
+        _guard_type(tx, x)
+        return x
+    if not isinstance(x, (SetValue, TensorValue)):
+        return _inlined(tx, copy.deepcopy, x, memo, ListValue([]))
+    if (key := IdentityKey(x)) not in memo.copies:
+        is_tensor = isinstance(x, TensorValue)
+        memo.copies[key] = _deep_tensor(tx, x, memo) if is_tensor else x.call_method(tx, "copy", [], {})
+    return memo.copies[key]
 
 
-def deep_copy(tx: Interpreter, obj: Value, memo: Memo) -> Value:
-    """Returns a copy of `obj` and everything that it contains, each object copied once."""
-    if _is_atomic(obj):
-        _guard_type(tx, obj)
-        return obj
-    if obj in memo.copies:
-        return memo.copies[obj]
-    if isinstance(obj, TupleValue) and obj.cls is tuple:
-        duplicate = TupleValue([deep_copy(tx, v, memo) for v in obj.unpack(tx)])
-        pairs = zip(duplicate.unpack(tx), obj.unpack(tx), strict=True)
-        return memo.copies.setdefault(obj, obj if all(a.same_object(b) for a, b in pairs) else duplicate)
-    if isinstance(obj, ListValue) and obj.cls is list:
-        copied = memo.copies[obj] = ListValue([])
-        copied.unpack(tx).extend(deep_copy(tx, v, memo) for v in obj.unpack(tx))
-        return copied
-    if isinstance(obj, DictValue) and obj.cls is dict and not isinstance(obj, Memo):
-        return _deep_dict(tx, obj, memo)
-    if isinstance(obj, SetValue):
-        return memo.copies.setdefault(obj, obj.call_method(tx, "copy", [], {}))
-    if isinstance(obj, TensorValue):
-        return _deep_tensor(tx, obj, memo)
-    if type(obj) is ObjectValue:
-        return _deep_object(tx, obj, memo)
-    raise Unsupported("unsupported call", f"copy.deepcopy of {obj}")
+def _inlined(tx: Interpreter, function: Any, obj: Value, *args: Value) -> Value:
+    is_container = isinstance(obj, (ListValue, TupleValue, DictValue)) and obj.cls in (list, tuple, dict)
+    if not (is_container or type(obj) is ObjectValue) or isinstance(obj, Memo):
+        raise Unsupported("unsupported call", f"copy.{function.__name__} of {obj}")
+    code = function.__code__  # without the function itself, which has a rule
+    return FunctionValue(code, function.__globals__, code.co_qualname).call(tx, [obj, *args], {})
 
 
 def _is_atomic(obj: Value) -> bool:
@@ -116,84 +125,33 @@ def _guard_type(tx: Interpreter, obj: Value) -> None:
         obj.install_guards(tx)
 
 
-def _deep_dict(tx: Interpreter, obj: DictValue, memo: Memo) -> Value:
-    duplicate = memo.copies[obj] = DictValue({})
-    for key, value in obj.mapping(tx).items():
-        if not _is_atomic(tx.outside.key_value(key)):
-            raise Unsupported("unsupported call", "copy.deepcopy of a dict with keys that are objects")
-        duplicate.mapping(tx)[key] = deep_copy(tx, value, memo)
-    return duplicate
-
-
 def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     """Clones a tensor that fills its whole storage and requires no gradient; others break the graph."""
     fake = obj.fake(tx)
     whole = fake.is_contiguous() and fake.untyped_storage().nbytes() == fake.numel() * fake.element_size()
-    others = any(isinstance(v, TensorValue) for v in memo.copies)
+    others = any(isinstance(v, TensorValue) for v in memo.copies.values())
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or others:
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
-    return memo.copies.setdefault(obj, tx.graph.call_method(tx, "clone", [obj], {}))
+    return tx.graph.call_method(tx, "clone", [obj], {})
 
 
-def _deep_object(tx: Interpreter, obj: ObjectValue, memo: Memo) -> Value:
-    if (method := obj.special_method(tx, "__deepcopy__")) is not None:
-        return memo.copies.setdefault(obj, method.call(tx, [memo], {}))
-    duplicate = memo.copies[obj] = _instance(obj.cls)
-    _check_getattribute(tx, obj, _OBJECT_PROTOCOL)
-    _check_getattr(tx, obj, "__deepcopy__")
-    _check_getattribute(tx, duplicate, _COPY_PROTOCOL)
-    _check_getattr(tx, duplicate, "__setstate__")
-    for name, value in _attributes(tx, obj).items():
-        duplicate.stored[name] = deep_copy(tx, value, memo)
-    return duplicate
+@handles(object.__reduce_ex__)
+def _reduced(tx: Interpreter, obj: Value, protocol: Value) -> Value:
+    """Returns how to make an object again, whose class is made and copied as Python does by default."""
+    if type(obj) is not ObjectValue:
+        raise Unsupported("unsupported call", f"{obj}.__reduce_ex__()")
+    own = [name for name in _REDUCTION if not _is_of_object(obj.cls, name)]
+    for name in ("__reduce__", "__getstate__"):  # Python asks the object for these
+        found = obj.get_attr(tx, name)
+        is_default = isinstance(found, MethodValue) and isinstance(found.function, StaticValue)
+        own += [] if is_default and found.owner is obj else [name]  # type: ignore[attr-defined]
+    if own or inspect.getattr_static(obj.cls, "__new__") is not object.__new__:
+        raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own {[*own, '__new__'][0]}")
+    state = obj.generic_get_attr(tx, "__dict__")
+    parts: Sequence[Value] = [TupleValue([StaticValue(obj.cls)]), state or NONE, NONE, NONE]
+    return TupleValue([tx.outside.wrap(vars(copyreg)["__newobj__"]), *parts])
 
 
-class _AttributeProbe(ObjectValue):
-    """Stands for an object, to test whether its ``__getattribute__`` passes a name on to that of `object`."""
-
-    def __init__(self, obj: ObjectValue, attribute: str) -> None:
-        super().__init__(obj.cls, obj.real, obj.source)
-        self.stored = obj.stored
-        self.attribute = attribute
-
-    def generic_get_attr(self, tx: Interpreter, name: str) -> Value | None:
-        return self if name == self.attribute else super().generic_get_attr(tx, name)
-
-
-def _check_getattribute(tx: Interpreter, obj: ObjectValue, names: Sequence[str]) -> None:
-    if inspect.getattr_static(obj.cls, "__getattribute__") is object.__getattribute__:
-        return
-    probes = [_AttributeProbe(obj, name) for name in names]
-    attributes = obj.get_attr(tx, "__dict__")
-    is_own = isinstance(attributes, (InstanceDictValue, NewObjectDictValue)) and attributes.holder is obj
-    if not is_own or any(probe.get_attr(tx, probe.attribute) is not probe for probe in probes):
-        raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, which has its own __getattribute__")
-
-
-def _check_getattr(tx: Interpreter, obj: ObjectValue, name: str) -> None:
-    """Asks the object's ``__getattr__``, if it has one, for a method that copying looks for, as Python does."""
-    if inspect.getattr_static(obj.cls, "__getattr__", None) is None:
-        return
-    if HANDLERS[hasattr](tx, obj, ConstantValue(name)).truth(tx):
-        raise Unsupported("unsupported call", f"copy of a {obj.cls.__name__}, whose __getattr__ has {name}")
-
-
-def _attributes(tx: Interpreter, obj: ObjectValue) -> dict[str, Value]:
-    obj.install_guards(tx)
-    found: dict[Any, Value] = {}
-    if obj.source is not None and hasattr(obj.real, "__dict__"):
-        found.update(InstanceDictValue(obj).mapping(tx))
-    else:
-        found.update(obj.stored)
-    return {k: v for k, v in found.items() if v is not UNBOUND}
-
-
-def _instance(cls: type) -> ObjectValue:
-    """Returns an empty instance of a class whose instances Python copies by copying their attributes."""
-    for name in _COPY_HOOKS:
-        found = inspect.getattr_static(cls, name, None)
-        if found is not None and found is not inspect.getattr_static(object, name, None) and found != ():
-            raise Unsupported("unsupported call", f"copy of a {cls.__name__}, which has its own {name}")
-    if inspect.getattr_static(cls, "__new__") is not object.__new__:
-        raise Unsupported("unsupported call", f"copy of a {cls.__name__}, which has its own __new__")
-    return ObjectValue(cls)
+def _is_of_object(cls: type, name: str) -> bool:
+    found = inspect.getattr_static(cls, name, ())
+    return found in ((), inspect.getattr_static(object, name, ()))

@@ -142,11 +142,6 @@ def _class_of(tx: Interpreter, value: Value) -> Any:
     return value.obj if isinstance(value, StaticValue) and isinstance(value.obj, type) else value.python_type()
 
 
-@handles(dataclasses.is_dataclass)
-def _is_dataclass(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(dataclasses.is_dataclass(_class_of(tx, obj)))
-
-
 @handles(dataclasses.fields)
 def _fields(tx: Interpreter, obj: Value) -> Value:
     cls: Any = _class_of(tx, obj)

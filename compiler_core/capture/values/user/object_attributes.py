@@ -356,7 +356,8 @@ def descriptor_get(
         return tx.outside.wrap(found.__func__)
     if isinstance(found, classmethod):
         return MethodValue(tx.outside.wrap(found.__func__), StaticValue(cls))
-    if isinstance(found, functools._lru_cache_wrapper):
+    is_of_object = isinstance(found, BUILTIN_METHODS) and found.__objclass__ is object
+    if is_of_object or isinstance(found, functools._lru_cache_wrapper):
         return MethodValue(StaticValue(found), instance)
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, found, instance)
