@@ -15,9 +15,9 @@ from compiler_core.capture.values.base import (
     Args,
     Kwargs,
     NamedMethodValue,
-    ObservedException,
     OutsideValue,
     Value,
+    lookup_in_mro,
     observed_exception,
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
@@ -83,13 +83,11 @@ class ContextManagerValue(Value):
         return super().get_attr(tx, name)
 
     def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
-        """Decorates a function."""
-        (function,) = args
-        if isinstance(function, (FunctionValue, MethodValue)) and not _is_generator(function):
-            return DecoratedValue(self, function)
-        if isinstance(function, StaticValue) and not isinstance(function.obj, type):
-            return DecoratedValue(self, function)
-        raise Unsupported("unsupported call", f"{self.cls.__name__} as a decorator of {function}")
+        """Decorates a function, as the Python code of its class does."""
+        decorate = lookup_in_mro(self.cls, "__call__")
+        if not isinstance(decorate, types.FunctionType):
+            raise Unsupported("unsupported call", str(self))
+        return FunctionValue.from_outside(tx.outside, decorate, None).call(tx, [self, *args], kwargs)
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(make_context, [StaticValue(self.cls), self.attribute_dict])
@@ -101,11 +99,6 @@ class ContextManagerValue(Value):
     @property
     def attribute_dict(self) -> DictValue:
         return DictValue({k: ConstantValue(v) for k, v in self.attributes.items()})
-
-
-def _is_generator(function: FunctionValue | MethodValue) -> bool:
-    inner = function.function if isinstance(function, MethodValue) else function
-    return not isinstance(inner, FunctionValue) or bool(inner.code.co_flags & inspect.CO_GENERATOR)
 
 
 class GradModeValue(ContextManagerValue):
@@ -125,12 +118,9 @@ class GradModeValue(ContextManagerValue):
         tx.graph.change_state(grad_mode_change(self.attributes["prev"]))
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name == "prev" and self.source is None:
+            return ConstantValue(self.attributes[name])
         return ConstantValue(self.mode) if name == "mode" else super().get_attr(tx, name)
-
-    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
-        if self.cls is torch.set_grad_enabled:
-            tx.graph.change_state(grad_mode_change(self.attributes["prev"]))  # undo the effect of constructing it
-        return super().call(tx, args, kwargs)
 
 
 class AutocastValue(ContextManagerValue):
@@ -275,39 +265,6 @@ class ExitValue(Value):
         self.context.reconstruct_exit(emit)
 
 
-class DecoratedValue(Value):
-    """A function that a context manager decorates: ``torch.no_grad()(function)``."""
-
-    always_true = True
-    cls = types.FunctionType
-
-    def __init__(self, context: ContextManagerValue, function: Value) -> None:
-        self.context = context
-        self.function = function
-
-    def __repr__(self) -> str:
-        return repr(self.function)
-
-    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
-        context = type(self.context)(self.context.cls, dict(self.context.attributes))
-        if self.context.cls is torch.set_grad_enabled:
-            context.attributes["prev"] = tx.graph.grad_enabled
-        context.enter(tx)
-        try:
-            result = self.function.call(tx, args, kwargs)
-        except ObservedException:
-            context.leave(tx)
-            raise
-        context.leave(tx)
-        return result
-
-    def children(self) -> Sequence[Value]:
-        return [self.context, self.function]
-
-    def reconstruct(self, emit: Emitter) -> None:
-        emit.call_object(decorate, [self.context, self.function])
-
-
 def make_context(cls: Any, attributes: dict[str, Any]) -> Any:
     """Called by generated code: makes a context manager without calling its constructor, which may change modes."""
     context = object.__new__(cls)
@@ -319,12 +276,6 @@ def make_exit(context: Any, attributes: dict[str, Any]) -> Any:
     """Called by generated code: returns the ``__exit__`` of `context` with the attributes that entering it set."""
     vars(context).update(attributes)
     return context.__exit__
-
-
-def decorate(context: Any, function: Any) -> Any:
-    """Called by generated code: decorates `function`."""
-    with torch.set_grad_enabled(torch.is_grad_enabled()):  # decorating with set_grad_enabled resets the mode
-        return context(function)
 
 
 # ---------------------------------------------------------------- context variables and weak references

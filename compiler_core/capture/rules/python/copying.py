@@ -98,8 +98,8 @@ def _deepcopy(tx: Interpreter, x: Value, memo: Value = NONE) -> Value:
     if not isinstance(x, (SetValue, TensorValue)):
         return _inlined(tx, copy.deepcopy, x, memo, ListValue([]))
     if (key := IdentityKey(x)) not in memo.copies:
-        is_tensor = isinstance(x, TensorValue)
-        memo.copies[key] = _deep_tensor(tx, x, memo) if is_tensor else x.call_method(tx, "copy", [], {})
+        copied = x.call_method(tx, "copy", [], {}) if isinstance(x, SetValue) else _deep_tensor(tx, x, memo)
+        memo.copies[key] = copied
     return memo.copies[key]
 
 
