@@ -106,6 +106,34 @@ def test_deepcopy_hook(x):
     return x + copy.deepcopy([Counted(1)])[0].n
 
 
+class Restored:
+    def __init__(self):
+        self.n, self.items = 1, [1]
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, n=state["n"] + 1)
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_copies_are_restored(x):
+    a = Restored()
+    b = copy.deepcopy([a, a, x.detach()])
+    c = copy.copy(b[0])
+    return x + c.n, b[0] is b[1], b[0].items is a.items, c.items is b[0].items, b[2]
+
+
+def lists(shared):
+    one = [1]
+    return [one, one if shared else [1]], torch.ones(2)
+
+
+@same_as_eager(inputs=[lambda: lists(False), lambda: lists(True), lambda: lists(False)])
+def test_deepcopy_of_lists_that_are_one_in_a_later_call(pair, x):
+    first, second = copy.deepcopy(pair)
+    first.append(2)
+    return x * 2, second
+
+
 def takes(a, b=2, *args, c, **kwargs):
     return a
 

@@ -100,9 +100,20 @@ def test_an_exception_in_inference_mode(x):
         return y.clone(), torch.is_inference_mode_enabled(), str(error)
 
 
-@same_as_eager(graphs=1, breaks=["inference mode"])
+@same_as_eager(graphs=1, breaks=["inference mode"] * 2)
 def test_inference_mode_decorates_in_the_frame(x):
     return torch.inference_mode(lambda t: t * 2)(x)
+
+
+@one_graph(grad=True)
+def test_generators_are_decorated_in_the_frame(x):
+    @torch.no_grad()
+    def parts(y):
+        yield y * 2
+        yield y * 3
+
+    later = torch.set_grad_enabled(False)(torch.sin)
+    return [part.requires_grad for part in parts(x)], (x * 4).requires_grad, later(x), later.__name__
 
 
 def network():
