@@ -525,35 +525,20 @@ class Interpreter:
     truth_of_flag = reads.truth_of_flag
     backward = gradients.method
     class_attribute = object_attributes.class_attribute
+    enum_attribute = member_attribute
+    as_subclass = overrides.as_subclass
+    # and of these it is not
+    new_list = staticmethod(ListValue)
+    new_iterator = staticmethod(IteratorValue)
+    from_python = staticmethod(static.from_python)
 
     def list_of(self, value: Value) -> list[Value]:
         """``list(value)``"""
         return list(iterate_over(self, value))
 
-    def new_list(self, values: list[Value]) -> Value:
-        """``[*values]``"""
-        return ListValue(values)
-
-    def new_iterator(self, values: list[Value], iterable: Value | None = None) -> Value:
-        """``iter([*values])``, or of an `iterable` that has these values."""
-        return IteratorValue(values, iterable)
-
-    def from_python(self, obj: Any) -> Value:
-        """Returns the value of a new Python object that capture computed."""
-        return static.from_python(obj)
-
-    def as_subclass(self, tensor: TensorValue, cls: Value) -> Value:
-        """``tensor.as_subclass(cls)``"""
-        return overrides.as_subclass(self, tensor, cls.constant(self))
-
     def builtin_operation(self, op: Any, left: Value, right: Value) -> Value | None:
         """``op(left, right)`` as builtin containers define it, or None if they do not."""
         return builtin_operation(op, self, contents_of(left), contents_of(right))
-
-    def enum_attribute(self, member: Value, name: str) -> Value:
-        """``member.name`` for a member of an enum."""
-        assert isinstance(member, ConstantValue)
-        return member_attribute(self, member, name)
 
 
 _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor") + os.sep

@@ -324,7 +324,7 @@ class TensorValue(Value):
         if (result := self._overridden_call(tx, name, args, kwargs)) is not None:
             return result
         if name == "as_subclass":
-            return tx.as_subclass(self, *args)
+            return tx.as_subclass(self, *(each.constant(tx) for each in args))
         if name == "numpy" and not args and not kwargs:
             return tx.numpy_of(self)
         if name == "item" and not args and not kwargs:

@@ -25,7 +25,7 @@ from compiler_core.capture.values.base import (
     to_index,
     type_errors_left_to_python,
 )
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program, exception_from_error
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.containers import (
     IteratorValue,
     MappedIteratorValue,
@@ -96,10 +96,8 @@ def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, rever
     """Returns `values` sorted by Python's sort, with the comparisons that it makes."""
     ranks = [_sort_key(tx, v, key) for v in values]
     order = list(range(len(values)))
-    try:
+    with errors_of_program(TypeError):
         order.sort(key=ranks.__getitem__, reverse=reverse is not None and reverse.truth(tx))
-    except TypeError as error:
-        raise exception_from_error(error) from None
     return [values[i] for i in order]
 
 
@@ -114,10 +112,8 @@ def _bisect(fn: Any, tx: Interpreter, a: Value, x: Value) -> Value:
     if not isinstance(a, (ListValue, TupleValue)):
         raise Unsupported("unsupported call", f"{fn.__name__}({a})")
     ranks = [_sort_key(tx, v, None) for v in tx.list_of(a)]
-    try:
+    with errors_of_program(TypeError):
         return ConstantValue(fn(ranks, _sort_key(tx, x, None)))
-    except TypeError as error:
-        raise exception_from_error(error) from None
 
 
 def _sort_key(tx: Interpreter, value: Value, key: Value | None) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, Value, lookup_in_mro, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
@@ -272,10 +272,8 @@ class SignatureValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         """``bind(...)`` and ``bind_partial(...)``"""
         self.install_guards(tx)
-        try:
+        with errors_of_program(TypeError):
             bound = getattr(self.signature, name)(*args, **kwargs)
-        except TypeError as error:
-            raise observed_exception(TypeError, str(error)) from None
         return BoundArgumentsValue(bound)
 
 

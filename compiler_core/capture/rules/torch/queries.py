@@ -15,7 +15,7 @@ from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Value, constants
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program, exception_from_error
 from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import ReadValue
@@ -205,10 +205,8 @@ device does not change while the process runs."""
 def _device_query(query: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
     home = DEVICE_QUERIES[query]
     raw, named = constants(tx, args, kwargs)
-    try:
+    with errors_of_program(RuntimeError, AssertionError, ValueError):
         result = query(*raw, **named)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise exception_from_error(error) from None
     if home.is_available() and not any(map(_has_number, (*raw, *named.values()))):
         _guarded_query(home.current_device, tx)
     return from_python(result) if isinstance(result, (bool, str, tuple)) else StaticValue(result)
@@ -235,10 +233,8 @@ def _rank_query(query: Any, tx: Interpreter, group: Value = NONE) -> Value:
         raise Unsupported("skipped function", f"{name_of(query)} of a group")
     in_group = _in_default_group(query)
     tx.guards.add("RETURNS", tx.guards.held(in_group, name_of(query)), in_group())
-    try:
+    with errors_of_program(ValueError):
         return from_python(query())
-    except ValueError as error:
-        raise exception_from_error(error) from None
 
 
 @functools.cache

@@ -194,23 +194,19 @@ class ListValue(SequenceValue):
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.prepare_mutation(tx)
-        try:
+        with errors_of_program(IndexError, ValueError, TypeError):
             if isinstance(key, SliceValue):
                 with type_errors_left_to_python("what is assigned to a slice is not iterable"):
                     values = list(value.unpack(tx))
                 self.unpack(tx)[key.as_slice(tx)] = values
             else:
                 self.unpack(tx)[to_index(tx, key).constant(tx)] = value
-        except (IndexError, ValueError, TypeError) as error:
-            raise observed_exception(type(error), str(error)) from None
 
     def del_item(self, tx: Interpreter, key: Value) -> None:
         self.prepare_mutation(tx)
-        try:
+        with errors_of_program(IndexError, ValueError, TypeError):
             index = key.as_slice(tx) if isinstance(key, SliceValue) else to_index(tx, key).constant(tx)
             del self.unpack(tx)[index]
-        except (IndexError, ValueError, TypeError) as error:
-            raise observed_exception(type(error), str(error)) from None
 
     def method_append(self, tx: Interpreter, item: Value) -> Value:
         if self._values is None and self.source is not None:
