@@ -4,10 +4,10 @@ interpreter          runs the code, and knows where it may stop
 opcodes/             a function for each instruction
 values/              symbolic values
 rules/               what a call of each known function does
-attempt              what one attempt captured: `graph_builder` has the graph, `guard_collector` the guards,
-                     `outside_objects` the objects from outside with their values, `side_effects` their changes
+attempt              what one attempt captured: `graph_builder` has the graph, `guard_collector` the guards
+                     with the user's lines, `outside_objects` the objects from outside with their values,
+                     `side_effects` their changes
 tensors/             fake tensors and symbolic sizes
 bytecode_emitter     the code that makes values again
 break_kinds          the kinds of graph breaks
-source_lines         the user's lines in the record
 """
