@@ -102,6 +102,36 @@ def test_arithmetic(x):
     return x * (a @ b), c.v, (3 * a).v, (a * 3).v, (5 + a).v, (-a).v, (~a).v, abs(-a), (+a) is a, sum([a, b]).v
 
 
+class Iterated:
+    def __init__(self):
+        self.seen = []
+
+    def __iter__(self):
+        for each in (1, 2, 3):
+            self.seen.append(each)
+            yield each
+
+
+class Indexed:
+    def __getitem__(self, i):
+        return (1, 2)[i]
+
+
+@same_as_eager(graphs=1, breaks=[])
+def test_in_of_what_is_iterated(x):
+    a = Iterated()
+    return x + 1, 2 in a, 5 in a, a.seen
+
+
+@same_as_eager()
+def test_in_of_other_objects(x):
+    found = [2 in Indexed(), 5 in Indexed()]
+    try:
+        1 in Vec  # noqa: B015
+    except TypeError as error:
+        return x + 1, found, str(error)
+
+
 @same_as_eager(graphs=1, breaks=[])
 def test_container_methods(x):
     a = Vec(1, 2, 3, 4)

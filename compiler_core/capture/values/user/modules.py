@@ -338,8 +338,6 @@ def module_value(cls: type, real: torch.nn.Module | None = None, source: Source 
     """Makes the value of an nn.Module of class `cls`."""
     if issubclass(cls, (torch.nn.ModuleList, torch.nn.Sequential)):
         return ModuleListValue(cls, real, source)
-    if issubclass(cls, torch.nn.ModuleDict):
-        return ModuleDictValue(cls, real, source)
     return ModuleValue(cls, real, source)
 
 
@@ -348,31 +346,7 @@ def _is_defined_by_torch(cls: type, name: str) -> bool:
     return getattr(getattr(cls, name, None), "__module__", "").startswith("torch.nn.modules.container")
 
 
-class _ContainerValue(ModuleValue):
-    """A module that contains others."""
-
-    def length(self, tx: Interpreter) -> int:
-        if _is_defined_by_torch(self.cls, "__len__"):
-            return self.table(tx, "_modules").length(tx)
-        return super().length(tx)
-
-
-class ModuleDictValue(_ContainerValue):
-    """An nn.ModuleDict."""
-
-    def iterate(self, tx: Interpreter) -> Value:
-        self.install_guards(tx)
-        if _is_defined_by_torch(self.cls, "__iter__"):
-            return self.table(tx, "_modules").iterate(tx)
-        return super().iterate(tx)
-
-    def get_item(self, tx: Interpreter, key: Value) -> Value:
-        if _is_defined_by_torch(self.cls, "__getitem__"):
-            return self.table(tx, "_modules").get_item(tx, key)
-        return super().get_item(tx, key)
-
-
-class ModuleListValue(_ContainerValue):
+class ModuleListValue(ModuleValue):
     """An nn.ModuleList or nn.Sequential."""
 
     def iterate(self, tx: Interpreter) -> Value:
@@ -380,11 +354,6 @@ class ModuleListValue(_ContainerValue):
         if _is_defined_by_torch(self.cls, "__iter__"):
             return IteratorValue(self.submodules(tx))
         return super().iterate(tx)
-
-    def contains(self, tx: Interpreter, item: Value) -> bool:
-        if not hasattr(self.cls, "__contains__"):
-            return any(tx.is_same_or_equal(module, item) for module in tx.list_of(self))
-        return super().contains(tx, item)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         if not _is_defined_by_torch(self.cls, "__getitem__"):

@@ -29,6 +29,7 @@ from compiler_core.capture.values.base import (
     lookup_in_mro,
     observed_exception,
     to_index,
+    type_errors_left_to_python,
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error, is_atom
 from compiler_core.capture.values.builtin.containers import (
@@ -109,6 +110,9 @@ class ObjectValue(InstanceValue):
         self._special_call(tx, "__delitem__", [key])
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
+        if lookup_in_mro(self.cls, "__contains__") is ABSENT:
+            with type_errors_left_to_python("the right side of in"):
+                return any(tx.is_same_or_equal(value, item) for value in iterate_over(tx, self))
         return self._special_call(tx, "__contains__", [item]).truth(tx)
 
     def length(self, tx: Interpreter) -> int:
