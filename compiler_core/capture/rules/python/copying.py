@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import Value
+from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
@@ -108,7 +108,13 @@ def _inlined(tx: Interpreter, function: Any, obj: Value, *args: Value) -> Value:
     if not (is_container or type(obj) is ObjectValue) or isinstance(obj, Memo):
         raise Unsupported("unsupported call", f"copy.{function.__name__} of {obj}")
     code = function.__code__  # without the function itself, which has a rule
-    return FunctionValue(code, function.__globals__, code.co_qualname).call(tx, [obj, *args], {})
+    try:
+        return FunctionValue(code, function.__globals__, code.co_qualname).call(tx, [obj, *args], {})
+    except ObservedException:
+        raise
+    except Unsupported:
+        tx.graph.current_tx = tx  # the break is where the program copies
+        raise
 
 
 def _is_atomic(obj: Value) -> bool:
