@@ -7,7 +7,8 @@ static cache.  First each engine, in a separate process with empty caches, gives
 the MB that PyTorch has reserved at the peak.  Then one process for each case times all engines in interleaved rounds,
 while the other processes stand still: milliseconds of wall time, lower quartiles.  An engine that fails is left out.
 *gain* is the time of stock's faster mode divided by that of our faster mode.  *error* is the relative error of the
-results and gradients beside float64, of each engine.
+results and gradients beside float64, of each engine; WRONG marks an engine whose error is ten times eager's, and ends
+the command with an error.
 """
 
 from __future__ import annotations
@@ -177,6 +178,12 @@ def in_process(
     return figures_of(command, environment, options.limit)
 
 
+def wrong(errors: dict[str, float]) -> list[str]:
+    """Returns the engines whose error is far above eager's; that of decoding is 0 for eager, beside which it is."""
+    least = max(errors.get("eager", 0.0), 1e-2)
+    return [engine for engine, found in errors.items() if not found <= 10 * least]
+
+
 def row(case: str, found: dict[str, Any], engines: Sequence[str]) -> str:
     apart = found["apart"]
     ours = apart.get("ours", {})
@@ -189,6 +196,7 @@ def row(case: str, found: dict[str, Any], engines: Sequence[str]) -> str:
     reserved = " ".join(f"{apart[e].get('reserved', math.nan):.0f}" for e in engines)
     times = " ".join(f"{name} {t:.2f}" for name, t in found.get("times", {}).items())
     errors = " ".join(f"{e:.0e}" for e in found.get("errors", {}).values())
+    facts = "".join(f"WRONG: {engine} " for engine in wrong(found.get("errors", {}))) + facts
     gained = f"{gain(found['times']):.2f}" if "times" in found else ""
     return f"{case:24} ms {times} gain {gained} | first {firsts} | MB {reserved} | error {errors} | {facts}"
 
@@ -256,6 +264,8 @@ def main() -> None:
     if gains:
         mean = statistics.geometric_mean(gains)
         print(f"{len(gains)} of {len(chosen)} cases: geometric mean {mean:.3f}, least {min(gains):.2f}")
+    if any(wrong(r.get("errors", {})) for r in results.values()):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
