@@ -203,7 +203,9 @@ class GlobalSource(Source):
 
     @property
     def shown(self) -> str:
-        return self.name if self.module is None else f"{self.module.shown}.{self.name}"
+        if self.module is None or self.module.shown == "__main__":  # a script or a cell
+            return self.name
+        return f"{self.module.shown}.{self.name}"
 
     def fetch(self, scope: Scope) -> Any:
         return (scope.f_globals if self.module is None else self.module.fetch(scope))[self.name]

@@ -7,6 +7,8 @@ import contextlib
 import copy
 import math
 import random
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -192,3 +194,24 @@ def test_an_exception_of_the_program_is_expected(engine: Engine) -> None:
     assert {each.advice for each in problems if each.kind == "graph break"} == {
         "Nothing to change if the exception is intended."
     }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_name_of_a_script_has_no_module(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = types.ModuleType("__main__")
+    exec("mode = 'sin'\ndef computed(x):\n    return x.sin() if mode == 'sin' else x.cos()\n", vars(script))
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    computed = vars(script)["computed"]
+
+    def program(x: torch.Tensor) -> Any:
+        return computed(x) + 1
+
+    torch._dynamo.reset()
+    with compiler_core.record(engine=engine) as record:
+        make: Any = compiler_core.compile if engine == "core" else torch.compile
+        compiled = make(program, backend="eager")
+        compiled(x)
+        vars(script)["mode"] = "cos"
+        compiled(x)
+    (problem,) = record.problems
+    assert problem.title == "recompiled: mode changed"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+_MAIN = re.compile(r"\b__import___main__\.")
+"""The module of a script or of cells, whose names the user writes without it."""
 _MODULE = re.compile(r"\b__import_(\w+)")
 _NUMBERED = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['(\d+)'\]")
 _TABLED = re.compile(
@@ -40,7 +42,7 @@ def shown_source(source: str) -> str:
     if free := _FREE.match(source):
         return f"{free[2][1:]}{' of ' if free[2] else ''}a free variable of {shown_source(free[1])}"
     source = _FROM_NUMPY.sub(r"\1\2", _OPTIMIZER.sub("the optimizer", source))
-    text = _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source))
+    text = _MAIN.sub("", _LOCAL_OR_GLOBAL.sub(r"\1", _BUILTINS.sub(r"\1", source)))
     text = _OF_CLASS.sub(r"\1.\2", text)
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
     text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))
