@@ -666,5 +666,43 @@ def test_blocks_that_share_code_have_a_recording_each(trains: bool) -> None:
     assert all(recording() is None for recording in discarded)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_program_does_with_blocks_that_share_code(seed: int) -> None:
+    """Blocks are called in any order and repeatedly, and their backwards in any order, or not at all."""
+    choose = random.Random(seed)
+    torch.manual_seed(seed)
+    made = [nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh()) for _ in range(3)]
+    blocks: Any = nn.ModuleList(made).double()
+    plain = copy.deepcopy(blocks)
+    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (blocks, plain)]
+    run = replayed(nn.Sequential.forward)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for step in range(16):
+        order = [(choose.randrange(3), choose.random() < 0.7) for _ in range(choose.randint(1, 5))]
+        x, way, keeps, moves = torch.randn(4, 6, dtype=torch.float64), choose.random(), choose.random() < 0.3, step == 9
+        states: list[Any] = []
+        for net, call in ((blocks, run), (plain, nn.Sequential.forward)):
+            results, y = [], x
+            for number, goes_on in order:
+                y = call(net[number], y if goes_on else x * 2)
+                results.append(y)
+            if way < 0.6:
+                sum(v.square().sum() for v in results).backward()
+            elif way < 0.9:
+                for each in results:
+                    each.sum().backward(retain_graph=True)
+            if keeps and call is run:
+                kept.append((y, y.detach().clone()))
+            states.append(([v.detach() for v in results], [p.grad for p in net.parameters()], dict(net.state_dict())))
+        torch.testing.assert_close(*states)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        for parameter in blocks.parameters() if moves else ():
+            parameter.data = parameter.data.clone()
+        for result, value in kept:
+            torch.testing.assert_close(result.detach(), value)
+
+
 def all_recordings() -> list[cuda_graphs._Recording]:
     return [each for each in gc.get_objects() if type(each) is cuda_graphs._Recording]
