@@ -8,6 +8,7 @@ PYTEST_DONT_REWRITE: the programs are users' code.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 
@@ -63,6 +64,18 @@ def test_set_around_a_break(x, s):
     s.discard(1)
     s |= {9}
     return x + len(s)
+
+
+@same_as_eager(
+    graphs=0, breaks=["print"], inputs=lambda: (x4(), collections.OrderedDict(a=1), collections.deque([1], 3))
+)
+def test_ordered_dict_and_deque(x, d, q):
+    d["b"] = x
+    q.append(2)
+    print(list(d), list(q))
+    d.move_to_end("a")
+    q.append(3), q.append(4)
+    return d, q
 
 
 @same_as_eager(graphs=0, breaks=["print"])

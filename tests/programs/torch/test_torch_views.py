@@ -79,3 +79,11 @@ def test_views_of_a_tensor_of_the_frame_reshaped_in_place(x):
     d.as_strided_((2,), (2,))
     a.mul_(3)
     return a, alias.shape, b, c, d * 2, base, alias is a
+
+
+@same_as_eager(graphs=2, breaks=["unsupported call"])
+def test_a_view_is_not_detached_in_place(x):
+    try:
+        x[0].detach_()
+    except RuntimeError as error:
+        return x + 1, str(error)
