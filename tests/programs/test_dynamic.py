@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import fractions
 import math
 from collections.abc import Callable, Sequence
@@ -139,6 +140,19 @@ def test_texts(x):
     return x + 1, text, sizes, f"{n / 3:.2f} {n + 1!r:>4}", {"n": f"<{n}>"}
 
 
+class Added:
+    """A number or a text is added to it."""
+
+    def __radd__(self, other):
+        return other, other is None, None is other
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_what_is_done_whatever_the_value_is(x):
+    n = x.shape[0] + 1
+    return x + 1, n + Added(), f"rows: {n}" + Added(), copy.deepcopy([n, f"rows: {n}"])
+
+
 @over(rows(3, 5, 7), compiles=3)
 def test_text_that_is_compared(x):
     return x + 1 if f"{x.shape[0]}" == "5" else x
@@ -149,6 +163,14 @@ def test_text_of_an_error(x):
     if x.shape[0] > 100:
         raise ValueError(f"too many rows in {x.shape}")
     return x * 2
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_text_of_an_error_that_is_handled(x):
+    try:
+        raise ValueError(f"{x.shape[0]} rows are too many")
+    except ValueError as error:
+        return x * 2, error.args
 
 
 # ---------------------------------------------------------------- numbers

@@ -21,7 +21,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import SymbolicNumber
+from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.object_attributes import InstanceDictValue
@@ -125,7 +125,7 @@ def _is_atomic(obj: Value) -> bool:
 
 
 def _guard_type(tx: Interpreter, obj: Value) -> None:
-    if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicNumber):  # whatever its value
+    if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicValue):  # whatever its value
         tx.guards.add("TYPE_MATCH", obj.source, obj.value)
     else:
         obj.install_guards(tx)

@@ -22,13 +22,13 @@ from compiler_core.capture.rules.table import handles, handles_each
 from compiler_core.capture.values import arrays, reads
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import Value, observed_exception, to_index
-from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
+from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error, is_not_implemented
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
-from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, is_symbolic
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, SymbolicValue, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue
@@ -166,7 +166,7 @@ def _with_own_operators(op: Any, tx: Interpreter, left: Value, right: Value) -> 
         if own is None and isinstance(operand, TensorValue):
             return tx.graph.call_function(tx, op, [left, right], {})
         result = None if own is None else own.call(tx, [other], {})
-        if result is not None and not (isinstance(result, ConstantValue) and result.value is NotImplemented):
+        if result is not None and not is_not_implemented(result):
             return result
     raise Unsupported("exception", f"{op.__name__} of {left} and {right}")
 
@@ -182,7 +182,7 @@ _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__fl
 
 
 def _guard_type(tx: Interpreter, value: Value) -> None:
-    if isinstance(value, ConstantValue):
+    if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
         tx.guards.add("TYPE_MATCH", value.source, value.value)
     else:
         value.install_guards(tx)
@@ -223,7 +223,7 @@ def _attempt_object(tx: Interpreter, operand: ObjectValue, name: str, other: Val
     if method is None:
         return None
     result = method.call(tx, [other], {})
-    return None if isinstance(result, ConstantValue) and result.value is NotImplemented else result
+    return None if is_not_implemented(result) else result
 
 
 def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflected: bool) -> None:

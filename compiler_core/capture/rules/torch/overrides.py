@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from compiler_core.capture.rules.python.operators import BINARY, UNARY
 from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
 from compiler_core.capture.values.base import ABSENT, Args, Kwargs, Value, guard_class_attribute, lookup_in_mro
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom, is_not_implemented
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
@@ -236,11 +236,11 @@ def _call_override(
         *outer, mode = state.modes
         with changed_overrides(tx, modes=outer):
             result = _call_mode(tx, mode, func, given)
-        if not _is_not_implemented(result):
+        if not is_not_implemented(result):
             return result
     for value in first if state.enabled else ():
         result = _torch_function(tx, value).call(tx, given, {})
-        if not _is_not_implemented(result):
+        if not is_not_implemented(result):
             return result
     raise Unsupported("exception", f"no implementation found for {function} on types that implement __torch_function__")
 
@@ -253,10 +253,6 @@ def _call_mode(tx: Interpreter, mode: Value, func: Any, given: list[Value]) -> V
     if func in device_constructors() and ("device" not in kwargs or tx.is_none(kwargs["device"])):
         kwargs["device"] = ConstantValue(mode.device)
     return function.call(tx, args.unpack(tx), kwargs)
-
-
-def _is_not_implemented(value: Value) -> bool:
-    return isinstance(value, ConstantValue) and value.value is NotImplemented
 
 
 def _torch_function(tx: Interpreter, value: Value) -> Value:

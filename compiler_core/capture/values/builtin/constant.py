@@ -202,7 +202,9 @@ class ConstantValue(Value):
         return tx.new_iterator(self.unpack(tx), self)
 
     def same_object(self, other: Value) -> bool:
-        return isinstance(other, ConstantValue) and self.value is other.value
+        if not isinstance(other, ConstantValue) or other.python_type() is not self.python_type():
+            return False  # and a number or text that is symbolic stays so: reading its value specialises the frame
+        return self.value is other.value
 
     def reconstruct(self, emit: Emitter) -> None:
         if type(self.value) is str and sys.intern(self.value) is not self.value:
@@ -221,6 +223,11 @@ class MatchValue(ConstantValue):
 
 
 NONE = ConstantValue(None)
+
+
+def is_not_implemented(value: Value) -> bool:
+    """``value is NotImplemented``"""
+    return value.same_object(ConstantValue(NotImplemented))
 
 
 def check_plain(function: Any, args: Args, kwargs: Kwargs) -> None:

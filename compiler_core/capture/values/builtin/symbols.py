@@ -134,6 +134,9 @@ class SymbolicText(SymbolicValue):
     def python_type(self) -> type:
         return str
 
+    def install_guards(self, tx: Interpreter) -> None:
+        """The numbers have theirs since the text was made; its value, which a guard would read, specialises them."""
+
     def children(self) -> Sequence[Value]:
         return self.args
 
