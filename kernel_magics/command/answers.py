@@ -85,7 +85,8 @@ def _memory_lines(record: Record) -> Iterator[str]:
         return
     run, frame = ItemLines(record), next(each for each in record.frames if each.id == peak.compile.frame)
     scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
-    where = f"step {peak.step} of the {peak.which} of {peak.compile.id}, {_frame(record, frame)}"
+    which = "backward (if it runs)" if peak.which == "backward" else "forward"  # a record has no calls of backwards
+    where = f"step {peak.step} of the {which} of {peak.compile.id}, {_frame(record, frame)}"
     yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"
     owners: Counter[str] = Counter()
     for held in peak.held:
