@@ -13,7 +13,7 @@ import torch.fx as fx
 
 import compiler_core
 from compiler_core.errors import UsageError
-from compiler_core.tools.reproduce.first_difference import FirstDifference
+from compiler_core.tools.reproduce.first_difference import FirstDifference, KeptGraphs, first_difference_of
 
 pytestmark = pytest.mark.usefixtures("fresh_stock")
 HERE = Path(__file__)
@@ -82,6 +82,25 @@ def test_a_wrong_lowering_of_inductor_is_found() -> None:
     finally:
         lowering.lowerings.update(before)
     assert line(found) == "z = torch.tanh(y * 0.5)  # the line"
+
+
+def test_a_graph_that_reads_a_float_is_looked_at_as_a_whole() -> None:
+    """A float that changes from call to call is the item of a tensor in the graph."""
+    seen = list[set[str]]()
+
+    def backend(gm: fx.GraphModule, examples: Any) -> Any:
+        seen.append({node.name for node in gm.graph.nodes})
+        return gm.forward
+
+    def program(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x.sin() * scale
+
+    graphs = KeptGraphs()
+    compiled = torch.compile(program, backend=graphs.backend(backend))
+    for scale in (2.5, 3.5):
+        compiled(X, scale)
+    assert first_difference_of(graphs, "torch") is None
+    assert [names for names in seen if not {"sin", "mul"} <= names] == []
 
 
 def test_a_value_that_is_changed_in_place_later_is_not_blamed() -> None:

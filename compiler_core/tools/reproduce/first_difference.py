@@ -32,7 +32,7 @@ from compiler_core.tools.editing.kernel_trial import tolerance
 from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine
 from compiler_core.tools.reproduce.reproducer import compiled_graph
-from compiler_core.torch_private import inductor_config, tree_leaves
+from compiler_core.torch_private import dynamo_config, inductor_config, tree_leaves
 
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in |^(\S.*):(\d+) in ', re.MULTILINE)
 
@@ -126,7 +126,8 @@ def first_difference_of(graphs: KeptGraphs, engine: Engine) -> FirstDifference |
     Raises:
         UsageError: results differ, but no operation by itself does.
     """
-    with inductor_config.patch(fallback_random=True):
+    # a float argument is the item of a tensor in a captured graph: the graph has to stay whole
+    with inductor_config.patch(fallback_random=True), dynamo_config.patch(capture_scalar_outputs=True):
         for gm, inputs, backend in graphs.found:
             runner = functools.partial(_values, inputs=inputs, engine=engine, backend=backend)
             with torch.no_grad():
