@@ -75,7 +75,7 @@ def test_hook_that_is_always_called(fc, x):
 
 
 @same_as_eager(
-    graphs=2,
+    graphs=1,  # a call of nn.Linear that Python makes is not compiled by itself
     breaks=["unsupported call"],
     grad=True,
     inputs=hooked(lambda m: m.register_full_backward_pre_hook(lambda m, g: (g[0] * 3,))),
