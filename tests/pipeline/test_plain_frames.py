@@ -8,12 +8,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import compiler_core
 from compiler_core.pipeline.compiled_region import regions
 from compiler_core.records import Compile, Frame, Record
+
+pytestmark = pytest.mark.usefixtures("fresh_stock")
+"""What stock skipped in an earlier test would be skipped in threads, too."""
 
 
 def nothing(module: nn.Module, args: Any) -> None:
