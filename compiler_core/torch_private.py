@@ -318,7 +318,7 @@ MEMBERS = {
         "install_object_aliasing_guard"
     ),
     "C_nn": "_parse_to",
-    "convert_frame": "CatchErrorsWrapper compile_lock input_codes",
+    "convert_frame": "compile_lock input_codes",
     "dynamo_config": "patch",
     "forward_ad": "_current_level",
     "eager_transforms": "_autograd_grad _set_tensor_requires_grad",

@@ -46,7 +46,7 @@ def recording(opened: Record) -> Iterator[Record]:
         with noted_exception(opened):
             yield opened
     finally:
-        open_records.remove(opened)
+        open_records[:] = [each for each in open_records if each is not opened]  # equal ones may be open, too
         opened.find_problems()
 
 

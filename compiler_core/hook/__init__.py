@@ -1,7 +1,6 @@
 """The PEP 523 frame hook: PyTorch calls it before a Python frame runs, and it may replace the frame's code.
 
-`frame_hook.py` is the hook, and frees installed code, `skip_rules.py` decides which code is never compiled,
-`stock_skips.py` lets the hook see frames that stock skips, and `failures.py` reports failures of the compiler in the
-record and as warnings.  Input: a frame; output: PyTorch's decision for it, which is to run given code, to run it as it
-is, or to skip its code object.
+`frame_hook.py` is the hook, and frees installed code, `skip_rules.py` decides which code is never compiled, and
+`failures.py` reports failures of the compiler in the record and as warnings.  Input: a frame; output:
+PyTorch's decision for it, which is to run given code, to run it as it is, or to skip its code object.
 """

@@ -25,7 +25,6 @@ from typing import Any
 
 from compiler_core.errors import FullGraphError
 from compiler_core.guards.tree import EntryGuards
-from compiler_core.hook import stock_skips
 from compiler_core.support.interrupts import guard_errors, keep_handlers, raise_guard_error, restore_handlers
 from compiler_core.torch_private import (
     C_eval_frame,
@@ -179,9 +178,6 @@ class FrameHook:
         self._latest = [_NO_CODE]
         self._decisions: dict[int, tuple[weakref.ref[types.CodeType], ConvertFrameReturn]] = {}
         """Decisions about code objects, by their ids, that must not be stored in the code objects."""
-        self._stored: dict[int, weakref.ref[types.CodeType]] = {}
-        """Code objects, by their ids, that have a decision for the isolation id."""
-        self._newest_skip = 0
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         raise_guard_error()
@@ -203,28 +199,12 @@ class FrameHook:
             if decision.apply_to_code:
                 self._remember(frame.f_code, for_call)
             return for_call
-        if decision.apply_to_code:
-            self._note_stored(frame.f_code)
         return decision
 
     def _remember(self, code: types.CodeType, decision: ConvertFrameReturn) -> None:
         """Makes `decision` hold for further calls of this code object, as long as it exists."""
         key, decisions = id(code), self._decisions
         decisions[key] = weakref.ref(code, lambda _: decisions.pop(key, None)), decision
-
-    def _note_stored(self, code: types.CodeType) -> None:
-        key, stored = id(code), self._stored
-        stored[key] = weakref.ref(code, lambda _: stored.pop(key, None))
-
-    def _show_what_stock_skips(self) -> None:
-        """Makes PyTorch call this hook also for frames that stock has decided to skip since the last call."""
-        newest = stock_skips.newest
-        for decision in stock_skips.decisions_since(self._newest_skip):
-            code = decision.code()
-            if code is not None and id(code) not in self._stored:
-                self._note_stored(code)
-                stock_skips.show(code, decision.strategy, lambda empty: run_code(empty, EntryGuards(), "0/0"))
-        self._newest_skip = newest
 
     def _is_isolated(self) -> bool:
         """Whether decisions about code objects do not apply to stock torch.compile."""
@@ -235,8 +215,6 @@ class FrameHook:
         self.isolation_id = next(_ids)
         self._latest[0] = _NO_CODE
         self._decisions.clear()
-        self._stored.clear()
-        self._newest_skip = 0
 
     def forget(self, guard_manager: Any) -> None:
         """Ends direct calls of the code of the root function that has these guards."""
@@ -264,8 +242,6 @@ class FrameHook:
             try:
                 try:
                     _set_isolation(self.isolation_id)
-                    if stock_skips.newest != self._newest_skip:
-                        self._show_what_stock_skips()
                     set_hook(self)
                     result = fn(*args, **kwargs)
                 finally:

@@ -684,3 +684,12 @@ def test_a_class_of_modules():
         assert torch.equal(model(x), x.sin() * 3)
     assert seen == [1]
     assert [c.outcome for c in record.compiles] == ["compiled"]
+
+
+def test_records_that_are_equal_are_closed_one_by_one() -> None:
+    with cc.record() as outer:
+        with cc.record():  # equal, if it is opened in the same second
+            pass
+        outer.title = "another one"
+        cc.compile(torch.sin)(torch.ones(2))
+    assert len(outer.compiles) == 1

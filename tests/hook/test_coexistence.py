@@ -21,9 +21,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.errors import UsageError
-from compiler_core.hook.frame_hook import HAS_ISOLATION, skip_call
 from compiler_core.pipeline import compiled_region
-from compiler_core.torch_private import C_eval_frame
 from tests import warm_python
 from tests.hook.coexist import PROGRAMS
 from tests.sampling import sample
@@ -52,73 +50,6 @@ def test_stock_does_what_it_does_alone(runs, name):
     parts = ("results", "graphs", "counts", "breaks", "guards")
     for what, want, got in zip(parts, alone[name], beside[name], strict=True):
         assert got == want, what
-
-
-class Stages(torch.nn.Module):
-    def __init__(self, *parts):
-        super().__init__()
-        self.parts = torch.nn.ModuleList(parts)
-
-    def forward(self, x):
-        for part in self.parts:
-            torch._dynamo.graph_break()
-            x = part(x)
-        return x
-
-
-@pytest.mark.skipif(not HAS_ISOLATION, reason="PyTorch before 2.13 has one decision for all")
-@pytest.mark.usefixtures("fresh_stock")
-@torch.no_grad()
-def test_code_that_stock_skips_is_compiled_and_stays_skipped_for_stock():
-    """Stock cannot capture the loop of one Sequential, and skips the code of all."""
-    x = torch.randn(2, 4)
-    breaks = torch._dynamo.disable(lambda module, args: None)
-
-    def part(*hooks):
-        layers = [torch.nn.Linear(4, 4), torch.nn.Tanh()]
-        for hook in hooks:
-            layers[1].register_forward_pre_hook(hook)
-        return torch.nn.Sequential(*layers)
-
-    def new():
-        return cc.compile(Stages(part(breaks), part()), backend="eager")
-
-    def ours(compiled):
-        """Returns what became of the frames of Sequential."""
-        with cc.record() as record:
-            compiled(x)
-        return [c.outcome for f in record.frames if f.filename.endswith("container.py") for c in f.compiles]
-
-    def is_skipped():
-        """Whether PyTorch calls no hook but ours for Sequential."""
-        called = []
-        hook = C_eval_frame.set_eval_frame(lambda frame, *_: called.append(frame.f_code) or skip_call())
-        try:
-            part()(x)
-        finally:
-            C_eval_frame.set_eval_frame(hook)
-        return torch.nn.Tanh.forward.__code__ in called and torch.nn.Sequential.forward.__code__ not in called
-
-    def use_stock():
-        unfit = part(breaks)
-        assert not is_skipped()
-        torch.compile(lambda x: unfit(x + 1), backend="eager")(x)
-        assert is_skipped()
-
-    before, late = new(), new()
-    assert ours(before) == ["skipped", "compiled"]
-    use_stock()
-    for _ in range(2):
-        assert ours(before) == []
-        assert ours(late) == ours(new()) == ["skipped", "compiled"]
-        assert is_skipped()
-        torch._dynamo.reset()
-        assert not is_skipped()
-        assert ours(new()) == ["skipped", "compiled"]
-        use_stock()
-        cc.reset()
-        before, late = new(), new()
-        assert ours(before) == ["skipped", "compiled"]
 
 
 @pytest.mark.usefixtures("fresh_stock")

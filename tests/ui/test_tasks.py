@@ -15,7 +15,7 @@ Begin = Callable[..., "Task"]
 
 LOAD = """
 %load_ext kernel_magics
-import numpy as np
+import math
 import torch, kernel_magics
 from torch import nn
 from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention
@@ -68,7 +68,7 @@ class Schedule(nn.Module):
 schedule = Schedule()
 
 def normalised(x):
-    return x / float(np.abs(x.numpy()).max())
+    return x / math.sqrt(x.abs().max())
 
 def total(rows):
     return sum(row.sin() for row in rows)
@@ -87,7 +87,7 @@ CELLS = {
     "engines": "%%compile --engine core,torch --backend eager\nw = x.cos() + 1\nif w.sum() > 0:\n    w = w * 2",
     "step": "%%compile --measure\nloss = cross_entropy(reader(tokens).flatten(0, 1), tokens.flatten())\n"
     "loss.backward()\noptimizer.step()",
-    "numpy": "%%compile --backend eager\nscaled = normalised(torch.ones(16))",
+    "sqrt": "%%compile --backend eager\nscaled = normalised(torch.ones(16))",
     "schedule": "%%compile --backend eager\nfor schedule.name in ('warm', 'full'):\n    y = schedule(six)",
     "lengths": "%%compile --backend eager\nfor n in (2, 3):\n    summed = total([six] * n)",
     "types": "%%compile --backend eager\nfor z in (six, six.double()):\n    bounded = torch.tanh(z)",
@@ -291,12 +291,12 @@ def test_15_which_line_takes_longest_to_compile(task: Begin) -> None:
     expect(t.pane("Timings").locator(".flame.line").first).to_be_visible()
 
 
-def test_16_what_to_write_in_place_of_numpy(task: Begin) -> None:
-    t = task("numpy")
+def test_16_what_to_write_in_place_of_a_function_of_python(task: Begin) -> None:
+    t = task("sqrt")
     expect(t.count("graph break")).to_have_text("1 graph break")
     t.click(t.count("graph break"))
     expect(t.pane("Overview")).to_contain_text("torch.sqrt(x) in place of math.sqrt(x)")
-    t.explorer.expect_pinned(0, "return x / float(np.abs(x.numpy()).max())")
+    t.explorer.expect_pinned(0, "return x / math.sqrt(x.abs().max())")
 
 
 # on the page as tasks 1 and 4; tests/faults has the causes and advice
@@ -351,15 +351,15 @@ def test_22_what_does_the_assembly_look_like(task: Begin) -> None:
 
 
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:
-    t = task("numpy")
+    t = task("sqrt")
     t.click(t.count("graph break"))
-    expect(t.pane("Overview").locator(".change .added")).to_contain_text("x / torch.abs(x).max()")
+    expect(t.pane("Overview").locator(".change .added")).to_contain_text("x / torch.sqrt(x.abs().max())")
     t.click(t.pane("Overview").get_by_role("button", name="Try this change").first)
     expect(t.pane("Two runs")).to_contain_text("are the same")
     expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
     t.pane("Two runs").get_by_role("button", name="Apply and re-run both cells").click()
     load = t.cell.page.locator(".jp-Notebook .jp-CodeCell").first
-    expect(load.locator(".cm-content")).to_contain_text("return x / torch.abs(x).max()")
+    expect(load.locator(".cm-content")).to_contain_text("return x / torch.sqrt(x.abs().max())")
     expect(t.explorer.root.locator(".counts")).to_contain_text("1 graph")
     expect(t.count("graph break")).to_have_count(0)
     expect(t.pane("Two runs")).to_have_count(0)  # it is a new explorer
