@@ -21,7 +21,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.builtin.symbols import SymbolicValue
+from compiler_core.capture.values.builtin.symbols import guard_class
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.object_attributes import InstanceDictValue
@@ -93,7 +93,7 @@ def _deepcopy(tx: Interpreter, x: Value, memo: Value = NONE) -> Value:
     if not isinstance(memo, Memo):
         raise Unsupported("unsupported call", "copy.deepcopy with a memo that the program made")
     if _is_atomic(x):
-        _guard_type(tx, x)
+        guard_class(tx, x)
         return x
     if not isinstance(x, (SetValue, TensorValue)):
         return _inlined(tx, copy.deepcopy, x, memo, ListValue([]))
@@ -122,13 +122,6 @@ def _is_atomic(obj: Value) -> bool:
     if isinstance(obj, StaticValue):
         return isinstance(obj.obj, (type, types.BuiltinFunctionType))
     return isinstance(obj, (ConstantValue, FunctionValue, RangeValue))
-
-
-def _guard_type(tx: Interpreter, obj: Value) -> None:
-    if isinstance(obj, ConstantValue) and not isinstance(obj, SymbolicValue):  # whatever its value
-        tx.guards.add("TYPE_MATCH", obj.source, obj.value)
-    else:
-        obj.install_guards(tx)
 
 
 def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:

@@ -28,7 +28,7 @@ from compiler_core.capture.values.builtin.mappings import DefaultDictValue, Dict
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
-from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, SymbolicValue, is_symbolic
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, guard_class, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue
@@ -85,7 +85,7 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     attempts = [(left, name, right, False), (right, reflected, left, True)]
     if isinstance(right, ObjectValue):
         for operand in (left, right):
-            _guard_type(tx, operand)
+            guard_class(tx, operand)
         if op not in COMPARISONS and right.cls is left.python_type():
             attempts.pop()  # Python does not try the reflected method for operands of one class
         elif _right_first(op, left, right, reflected):
@@ -179,13 +179,6 @@ def _with_overriding_object(op: Any, tx: Interpreter, left: Value, right: Value)
 
 
 _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
-
-
-def _guard_type(tx: Interpreter, value: Value) -> None:
-    if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
-        tx.guards.add("TYPE_MATCH", value.source, value.value)
-    else:
-        value.install_guards(tx)
 
 
 def _right_first(op: Any, left: Value, right: ObjectValue, reflected: str) -> bool:

@@ -219,6 +219,14 @@ def from_number(number: Any) -> ConstantValue:
     return ConstantValue(value.value) if number.node.expr.is_number else value
 
 
+def guard_class(tx: Interpreter, value: Value) -> None:
+    """Guards the class of a value; of a constant, whatever its value is."""
+    if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
+        tx.guards.add("TYPE_MATCH", value.source, value.value)
+    else:
+        value.install_guards(tx)
+
+
 def is_symbolic(values: Sequence[Value]) -> bool:
     """Returns whether any of `values` is a symbolic number or text."""
     return any(isinstance(v, SymbolicValue) for v in values)
