@@ -165,11 +165,6 @@ class ReplayLayout:
     """The device of all tensors of a program that can be replayed."""
 
     @property
-    def saved(self) -> list[int]:
-        """The numbers of the results that only the backward reads."""
-        return [number for number, role in enumerate(self.roles) if role == "saved"]
-
-    @property
     def updated_inputs(self) -> list[int]:
         return [number for number in self.updates if number is not None]
 
@@ -189,6 +184,7 @@ class ReplayedRunner:
         self.run, self.layout, self.note, self.compile, self._memory = run, layout, note, compile_, memory
         self._zeros: dict[tuple[Any, ...], torch.Tensor] = {}
         """What stands for absent tangents: one zero each, expanded to their shape."""
+        self._first_saved = layout.roles.index("saved") if "saved" in layout.roles else None
         self._numbers = None if layout.numbers is None else _NumbersOnDevice(layout.numbers)
         executable: Executable = run.executable  # type: ignore[attr-defined]
         written = [*executable.in_place, *(layout.inputs[number] for number in layout.updated_inputs)]
@@ -205,7 +201,8 @@ class ReplayedRunner:
                 return self._replays(self._memory.of_backward(addresses)).run(given, addresses)
             memory = self._memory.of_forward(given, addresses)
             results = self._replays(memory).run(given, addresses)
-            self._memory.note_saved(memory, results, self.layout.saved)
+            if self._first_saved is not None:
+                self._memory.note_saved(memory, results[self._first_saved])
             return results
         finally:
             lock.release()

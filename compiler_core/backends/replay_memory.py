@@ -231,14 +231,13 @@ class GraphMemory:
         self._latest = found
         return found
 
-    def note_saved(self, memory: ReplayMemory, results: Sequence[Any], saved: Sequence[int]) -> None:
-        """Notes whose saved tensors are among `results`, at the numbers `saved`."""
-        if saved:
-            address = results[saved[0]].data_ptr()
-            self._by_saved.pop(address, None)
-            self._by_saved[address] = memory
-            if len(self._by_saved) > MAX_SAVED:
-                del self._by_saved[next(iter(self._by_saved))]
+    def note_saved(self, memory: ReplayMemory, saved: torch.Tensor) -> None:
+        """Notes which memory is that of the forward that has saved this tensor, among others."""
+        address = saved.data_ptr()
+        self._by_saved.pop(address, None)
+        self._by_saved[address] = memory
+        if len(self._by_saved) > MAX_SAVED:
+            del self._by_saved[next(iter(self._by_saved))]
 
     def of_backward(self, addresses: Sequence[int]) -> ReplayMemory:
         """Returns the memory of the forward that saved what is among these inputs; the latest if none is known."""
