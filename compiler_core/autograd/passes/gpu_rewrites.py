@@ -153,8 +153,8 @@ def _is_faster_channels_last(convolution: fx.Node) -> bool:
     takes 1.5 times as long.
 
     Graphs with the backward of a transposed one keep their layout.  With channels_last, the gradients of SAM's image
-    encoder (transformers 5.23, bfloat16, PyTorch 2.11, an H200) are wrong, around 1e37.  The cause is not known; the
-    graph is right on the CPU and in Triton's interpreter.
+    encoder (transformers 5.23, bfloat16, PyTorch 2.11, an H200) are wrong, around 1e37.  The cause is not known: a
+    small SAM is right with channels_last on the CPU and in Triton's interpreter.
     """
     images = [_value(convolution.args[k]) for k in IMAGE_ARGUMENTS[convolution.target]]  # type: ignore[index]
     names = [a.name for a in convolution.target._schema.arguments]  # type: ignore[union-attr]
