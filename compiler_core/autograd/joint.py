@@ -32,6 +32,7 @@ from compiler_core.support.fx_graphs import free_source_with, record_graph, targ
 from compiler_core.support.node_facts import view_base
 from compiler_core.support.transform_levels import levels_left
 from compiler_core.torch_private import (
+    DisableAutocast,
     FakeTensor,
     FakeTensorMode,
     OpOverload,
@@ -143,8 +144,10 @@ def trace_joint(
             run, traced = _trace(gm, example_inputs)
         with only_recorded(compile_, "joint", "the times of lines"):
             run.provenance.line_clock.add_to(compile_.line_times, "joint")
-        with compile_.step("joint", "simplify"):
-            joint = _assemble(run, traced, example_inputs, compile_, change)
+        autocast = is_any_autocast_enabled()
+        # the graph contains the casts, and passes call operators to find out what they return
+        with compile_.step("joint", "simplify"), DisableAutocast():
+            joint = _assemble(run, traced, example_inputs, compile_, change, autocast)
         name: Literal["joint", "forward"] = "joint" if joint.has_backward else "forward"
         with only_recorded(compile_, "joint", "the joint graph"):
             record_graph(compile_, name, name, joint.gm)
@@ -207,6 +210,7 @@ def _assemble(
     examples: Sequence[Any],
     compile_: Compile,
     change: Callable[[fx.GraphModule], fx.GraphModule] | None,
+    autocast: bool,
 ) -> JointGraph:
     primals = tuple(f"primals_{i}" for i in range(1, len(examples) + 1))
     tangents = tuple(f"tangents_{i}" for i in range(1, sum(run.plan.differentiable) + 1))
@@ -253,7 +257,7 @@ def _assemble(
         saved_by_eager=guarded,
         returns=tuple(run.plan.returns),
         mutations=tuple(run.plan.mutations),
-        autocast=is_any_autocast_enabled(),
+        autocast=autocast,
     )
 
 

@@ -76,7 +76,7 @@ from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.node_facts import waits_for_data
 from compiler_core.support.subgraphs import Subgraphs, has_subgraphs, subgraphs_of
 from compiler_core.support.tensors import has_own_kernels
-from compiler_core.torch_private import FakeTensor
+from compiler_core.torch_private import DisableAutocast, FakeTensor
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
@@ -183,21 +183,22 @@ def compile_differentiable(
     changes = user_changes(compile_, options)
     change = functools.partial(changes.graph, at="joint") if changes else None
     joint = trace_joint(gm, example_inputs, compile_, change)
-    parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
-    if changes:
-        after_passes = changes.graph(parts.forward, "forward")
-        backward_after = parts.backward and changes.graph(parts.backward, "backward")
-        parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
-    for operator in subgraphs_of(parts.forward.graph):
-        _compile_subgraphs(operator, compile_, options, compile_half)
-    parts.forward.meta["is_alone"] = parts.backward is None
-    forward = compile_half(parts.forward, "forward", compile_)
-    backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
-    source, constants = write_source(parts, forward, backward, gm, compile_)
-    if keep is not None:
-        keep(source, constants, forward, backward)
-    backward_graph = None if parts.backward is None else parts.backward.forward
-    return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
+    with DisableAutocast():  # the joint graph contains the casts
+        parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
+        if changes:
+            after_passes = changes.graph(parts.forward, "forward")
+            backward_after = parts.backward and changes.graph(parts.backward, "backward")
+            parts = dataclasses.replace(parts, forward=after_passes, backward=backward_after)
+        for operator in subgraphs_of(parts.forward.graph):
+            _compile_subgraphs(operator, compile_, options, compile_half)
+        parts.forward.meta["is_alone"] = parts.backward is None
+        forward = compile_half(parts.forward, "forward", compile_)
+        backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
+        source, constants = write_source(parts, forward, backward, gm, compile_)
+        if keep is not None:
+            keep(source, constants, forward, backward)
+        backward_graph = None if parts.backward is None else parts.backward.forward
+        return bind_source(source, constants, GraphCallables(gm, forward, backward, backward_graph), compile_)
 
 
 def user_changes(compile_: Compile, options: Options) -> Any:

@@ -13,8 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from compiler_core.autograd.joint import trace_joint
 from compiler_core.autograd.passes.gpu_rewrites import force_channels_last, to_channels_last
 from compiler_core.autograd.trace import decompositions
+from compiler_core.records import Compile
+from compiler_core.support.fx_symbols import evaluate_call
+from compiler_core.support.tensors import tensors_in
+from compiler_core.torch_private import DisableAutocast
 from tests.cases.captured import put_on_a_gpu
 
 aten = torch.ops.aten
@@ -96,6 +101,35 @@ def on_a_gpu(
         gm: fx.GraphModule = make_fx(program)(*(torch.empty(s, dtype=dtype, device="cuda") for s in sizes))
     to_channels_last(gm.graph)
     return gm
+
+
+def test_types_of_results_under_autocast() -> None:
+    """The layouts of a graph that has autocast's casts are computed without autocast, which would sum in float32."""
+
+    def program(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        y = F.conv_transpose2d(x, k, stride=2)
+        with DisableAutocast():
+            return y.sum(1)
+
+    graph = fx.Graph()
+    graph.output((graph.call_function(program, tuple(graph.placeholder(name) for name in "xk")),))
+    with FakeTensorMode():
+        fakes = [torch.empty(size, device="cuda") for size in ((2, 8, 4, 4), (8, 6, 2, 2))]
+    torch.set_autocast_enabled("cuda", True)
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        joint = trace_joint(fx.GraphModule({}, graph), fakes, Compile("0/0", 0))
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
+    (added_up,) = joint.gm.graph.find_nodes(op="call_function", target=aten.sum.dim_IntList)
+    assert added_up.meta["val"].dtype is torch.bfloat16
+    assert any(map(_copies, joint.gm.graph.nodes))
+    for node in joint.gm.graph.nodes:
+        if node.op == "call_function":
+            got, want = (list(tensors_in(v)) for v in (node.meta["val"], evaluate_call(node)))
+            assert [(t.dtype, t.shape) for t in got] == [(t.dtype, t.shape) for t in want], node.format_node()
 
 
 def copies(gm: fx.GraphModule) -> int:

@@ -105,6 +105,23 @@ def test_a_graph_without_gradients_has_joint_passes_too() -> None:
     assert torch.equal(compiled(torch.tensor([-2.0])), torch.tensor([3.0]))
 
 
+@pytest.mark.parametrize("at", ["joint", "forward"])
+def test_results_of_new_nodes_under_autocast(at: Any) -> None:
+    """The graph contains the casts of autocast, so its products have the type of their factors."""
+
+    def product(gm: fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target=aten.mul.Tensor):
+            node.target = aten.mm.default
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * x) + 1
+
+    x = torch.randn(4, 4)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        found = compiler_core.compile(program, passes=[GraphPass(product, at)], strict=True)(x)
+    torch.testing.assert_close(found, x @ x + 1)
+
+
 def test_new_nodes_come_from_those_that_they_replace() -> None:
     compiled = compiler_core.compile(
         lambda x: torch.sin(x) + 1,

@@ -569,10 +569,7 @@ def test_transposed_convolutions(dtype: torch.dtype) -> None:
     assert [t.stride() for t in found] == [t.stride() for t in expected]
     tolerance = 1e-2 if dtype is torch.float32 else 1e-1
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * 10)
-    assert "aten.permute" not in record.compiles[0].find("joint").text
-    with torch.no_grad():
-        torch.testing.assert_close(fast(inputs), program(inputs), rtol=tolerance, atol=tolerance * 10)
-    assert "aten.permute" in record.compiles[-1].find("joint").text
+    assert "aten.permute" in record.compiles[0].find("joint").text
     no_failure(record)
 
 
@@ -582,8 +579,13 @@ class ImageNorm(nn.LayerNorm):
 
 
 def test_gradients_of_an_image_decoder_with_transposed_convolutions() -> None:
-    """In the sizes of SAM: tokens of an encoder become an image, which is made larger twice."""
+    """In the sizes of SAM: tokens of an encoder become an image, which is made larger twice.
+
+    The gradient of the encoder's bias is a sum of bfloat16 numbers, which autocast computes in float32 in eager mode's
+    forward, and not in its backward.
+    """
     torch.manual_seed(0)
+    encoder = nn.Linear(768, 768, device="cuda")
     neck = nn.Conv2d(768, 256, 1, bias=False), ImageNorm(256), nn.Conv2d(256, 256, 3, padding=1), ImageNorm(256)
     larger = nn.ConvTranspose2d(256, 64, 2, stride=2), ImageNorm(64), nn.GELU(), nn.ConvTranspose2d(64, 32, 2, stride=2)
     model = nn.Sequential(*neck, *larger, nn.GELU()).cuda()
@@ -591,10 +593,16 @@ def test_gradients_of_an_image_decoder_with_transposed_convolutions() -> None:
 
     def gradients_of(run: Any) -> list[torch.Tensor]:
         with torch.autocast("cuda", torch.bfloat16):
-            masks = run(tokens.permute(0, 3, 1, 2)).flatten(2).sum(1)
-        return list(torch.autograd.grad(masks.float().square().mean(), [tokens, *model.parameters()]))
+            masks = run(tokens).flatten(2).sum(1)
+        return list(
+            torch.autograd.grad(masks.float().square().mean(), [tokens, *encoder.parameters(), *model.parameters()])
+        )
 
-    found, eager = gradients_of(compiler_core.compile(model, strict=True)), gradients_of(model)
+    def program(tokens: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model(encoder(tokens).permute(0, 3, 1, 2))
+        return found
+
+    found, eager = gradients_of(compiler_core.compile(program, strict=True)), gradients_of(program)
     for got, want in zip(found, eager, strict=True):
         assert (got - want).norm() <= 0.05 * want.norm()
 
