@@ -4,7 +4,7 @@ call          `compiler_core.time`
 forms         the forms of a call, and one form that is ready to be timed
 faster        decides whether one call is faster than another
 rounds        times all forms in turn, in rounds
-saved_state   the state that functions can reach, which is restored; `state_parts` has one class for each kind of object
+saved_state   the state that functions can reach, which is restored; `state_parts` has its parts
 autotune      the fastest block sizes of Triton kernels, by measurement
 device_timer  how long the parts of a program take on the device
 eager_graph   the operations of a captured graph in eager PyTorch

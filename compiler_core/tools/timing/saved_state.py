@@ -23,20 +23,18 @@ import torch
 from compiler_core.support import interrupts
 from compiler_core.tools.timing.process_state import save_process_state
 from compiler_core.tools.timing.state_parts import (
-    ArrayState,
-    CellState,
-    ClassState,
-    DictState,
-    GeneratorState,
-    GlobalNames,
-    ListState,
     Part,
-    SetState,
-    SlotState,
     StorageState,
     TensorState,
+    array_state,
+    cell_content,
+    class_attributes,
+    elements_state,
+    generator_state,
+    global_names,
     grad_of,
-    has_value,
+    items_state,
+    slots_of,
     storage_of,
 )
 from compiler_core.torch_private import unsafe_preserve_version_counter
@@ -137,29 +135,26 @@ class SavedState:
     def _visit_function(self, function: types.FunctionType) -> list[Any]:
         if not any(function.__globals__ is each for each in self._namespaces):
             return [getattr(function, "__wrapped__", None)]  # a decorator of a library
-        self._parts += [CellState(cell) for cell in function.__closure__ or ()]
-        names = GlobalNames(function.__globals__, _names_used(function.__code__))
-        self._parts.append(names)
-        contents = [cell.cell_contents for cell in function.__closure__ or () if has_value(cell)]
-        return [*contents, *names.values(), function.__defaults__, function.__kwdefaults__, vars(function)]
+        named = [cell_content(cell) for cell in function.__closure__ or ()]
+        named.append(global_names(function.__globals__, _names_used(function.__code__)))
+        self._parts += named
+        held = [value for each in named for value in each.saved.values()]
+        return [*held, function.__defaults__, function.__kwdefaults__, vars(function)]
 
     def _visit_class(self, cls: type) -> list[Any]:
         if not any(cls.__module__ == each.get("__name__") for each in self._namespaces):
             return []
-        state = ClassState(cls)
+        state = class_attributes(cls)
         self._parts.append(state)
-        return [*state.values(), *(getattr(v, "__func__", getattr(v, "fget", v)) for v in vars(cls).values())]
+        return [*state.saved.values(), *(getattr(v, "__func__", getattr(v, "fget", v)) for v in vars(cls).values())]
 
     def _visit_container(self, value: Any) -> list[Any]:
         if isinstance(value, dict):
-            self._parts.append(DictState(value))
+            self._parts.append(items_state(value))
             return [*dict.keys(value), *dict.values(value)]
-        if isinstance(value, (list, collections.deque, bytearray)):
-            self._parts.append(ListState(value))
+        if isinstance(value, (list, collections.deque, bytearray, set)):
+            self._parts.append(elements_state(value))
             return [] if isinstance(value, bytearray) else list(value)
-        if isinstance(value, set):
-            self._parts.append(SetState(value))
-            return list(value)
         return []
 
     def _visit_attributes(self, value: Any) -> list[Any]:
@@ -167,9 +162,9 @@ class SavedState:
         has_attributes = isinstance(getattr(value, "__dict__", None), dict)
         names = [n for cls in type(value).__mro__ for n in _slots(cls)]
         if names:
-            slots = SlotState(value, names)
+            slots = slots_of(value, names)
             self._parts.append(slots)
-            held += slots.values()
+            held += slots.saved.values()
         if has_attributes:
             held.append(vars(value))
         elif not names and isinstance(value, _ITERATORS):
@@ -183,9 +178,9 @@ class SavedState:
                 self.obstacles.append(f"an open file ({getattr(value, 'name', type(value).__name__)})")
             return True
         if isinstance(value, torch.Generator):
-            self._parts.append(GeneratorState(value.get_state, value.set_state))
+            self._parts.append(generator_state(value.get_state, value.set_state))
         elif isinstance(value, random.Random):
-            self._parts.append(GeneratorState(value.getstate, value.setstate))
+            self._parts.append(generator_state(value.getstate, value.setstate))
         elif type(value).__module__.partition(".")[0] == "numpy":
             self._save_numpy(value)
         else:
@@ -196,12 +191,12 @@ class SavedState:
         import numpy
 
         if isinstance(value, numpy.ndarray):
-            self._parts.append(ArrayState(value))
+            self._parts.append(array_state(value))
         elif isinstance(value, numpy.random.Generator):
             bits = value.bit_generator
-            self._parts.append(GeneratorState(lambda: bits.state, lambda state: setattr(bits, "state", state)))
+            self._parts.append(generator_state(lambda: bits.state, lambda state: setattr(bits, "state", state)))
         elif isinstance(value, numpy.random.RandomState):
-            self._parts.append(GeneratorState(value.get_state, value.set_state))
+            self._parts.append(generator_state(value.get_state, value.set_state))
 
 
 def _function(value: Any) -> types.FunctionType | None:

@@ -1,7 +1,9 @@
-"""Parts of the state that a program changes: one class for each kind of object, which saves and restores it."""
+"""Parts of the state that a program changes, each of which is saved and restored."""
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -19,135 +21,114 @@ class Part(Protocol):
         ...
 
 
-class DictState:
-    """The items of a dict, in order."""
+class ValueState:
+    """The state that `read` returns and `write` sets, such as the items of a list.
 
-    def __init__(self, value: dict[Any, Any]) -> None:
-        self._value, self._saved = value, list(dict.items(value))
+    `same` compares the present state with the saved one.
+    """
+
+    def __init__(
+        self, read: Callable[[], Any], write: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
+    ) -> None:
+        self._read, self._write, self._same, self._saved = read, write, same, read()
 
     def restore(self) -> bool:
-        current = dict.items(self._value)
-        pairs = zip(current, self._saved, strict=False)
-        if len(current) == len(self._saved) and all(k is a and v is b for (k, v), (a, b) in pairs):
+        if self._same(self._read(), self._saved):
             return False
-        dict.clear(self._value)
-        dict.update(self._value, self._saved)
+        self._write(self._saved)
         return True
 
 
-class ListState:
-    """The items of a list or a deque."""
+def items_state(value: dict[Any, Any]) -> Part:
+    """Returns the items of a dict, in order."""
 
-    def __init__(self, value: Any) -> None:
-        self._value, self._saved = value, list(value)
+    def write(saved: Sequence[Any]) -> None:
+        dict.clear(value)
+        dict.update(value, zip(saved[::2], saved[1::2], strict=True))
 
-    def restore(self) -> bool:
-        if len(self._value) == len(self._saved) and all(a is b for a, b in zip(self._value, self._saved, strict=True)):
-            return False
-        self._value.clear()
-        self._value.extend(self._saved)
-        return True
+    return ValueState(lambda: [part for item in dict.items(value) for part in item], write, _same_objects)
 
 
-class SetState:
-    """The elements of a set."""
+def elements_state(value: Any) -> Part:
+    """Returns the elements of a list or deque, in order, or of a set."""
+    is_set = isinstance(value, set)
+    add = value.update if is_set else value.extend
 
-    def __init__(self, value: set[Any]) -> None:
-        self._value, self._saved = value, set(value)
+    def write(saved: Any) -> None:
+        value.clear()
+        add(saved)
 
-    def restore(self) -> bool:
-        if self._value == self._saved:
-            return False
-        self._value.clear()
-        self._value.update(self._saved)
-        return True
+    return ValueState(lambda: (set if is_set else list)(value), write, operator.eq if is_set else _same_objects)
+
+
+def array_state(array: Any) -> Part:
+    """Returns the elements of a NumPy array."""
+    write = functools.partial(operator.setitem, array, ...)
+    return ValueState(array.copy, write, lambda one, other: one.tobytes() == other.tobytes())
+
+
+def generator_state(read: Callable[[], Any], write: Callable[[Any], Any]) -> Part:
+    """Returns the state of a random number generator, which is always written."""
+    return ValueState(read, write, lambda one, other: False)
+
+
+def _same_objects(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 _MISSING: Any = object()
 
 
-class GlobalNames:
-    """The global names that a function uses."""
+class NamedValues:
+    """Values by name, of which some may be missing; `read` returns those that are there."""
 
-    def __init__(self, namespace: dict[str, Any], names: set[str]) -> None:
-        self._namespace = namespace
-        self._saved = {name: namespace.get(name, _MISSING) for name in names}
-
-    def values(self) -> list[Any]:
-        return [value for value in self._saved.values() if value is not _MISSING]
-
-    def restore(self) -> bool:
-        changed = [(n, v) for n, v in self._saved.items() if self._namespace.get(n, _MISSING) is not v]
-        for name, value in changed:
-            if value is _MISSING:
-                del self._namespace[name]
-            else:
-                self._namespace[name] = value
-        return bool(changed)
-
-
-class SlotState:
-    """Attributes that are read and written by name."""
-
-    def __init__(self, owner: Any, names: Sequence[str]) -> None:
-        self._owner = owner
-        self._saved = {name: getattr(owner, name, _MISSING) for name in names}
-
-    def values(self) -> list[Any]:
-        return [value for value in self._saved.values() if value is not _MISSING]
+    def __init__(
+        self, read: Callable[[], dict[str, Any]], write: Callable[[str, Any], Any], delete: Callable[[str], Any]
+    ) -> None:
+        self._read, self._write, self._delete = read, write, delete
+        self.saved = read()
 
     def restore(self) -> bool:
-        changed = [(n, v) for n, v in self._saved.items() if getattr(self._owner, n, _MISSING) is not v]
-        for name, value in changed:
-            if value is _MISSING:
-                object.__delattr__(self._owner, name)
-            else:
-                object.__setattr__(self._owner, name, value)
-        return bool(changed)
+        current = self._read()
+        gone = current.keys() - self.saved.keys()
+        changed = {n: v for n, v in self.saved.items() if current.get(n, _MISSING) is not v}
+        for name in gone:
+            self._delete(name)
+        for name, value in changed.items():
+            self._write(name, value)
+        return bool(gone or changed)
 
 
-class ClassState:
-    """The attributes of a class, except descriptors."""
+def global_names(namespace: dict[str, Any], names: set[str]) -> NamedValues:
+    """Returns the global names that a function uses."""
+    read = lambda: {name: namespace[name] for name in names if name in namespace}  # noqa: E731
+    return NamedValues(read, namespace.__setitem__, namespace.__delitem__)
 
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
-        self._saved = self._read()
 
-    def _read(self) -> dict[str, Any]:
-        kept = {n: v for n, v in vars(self._cls).items() if not n.startswith(("__", "_abc_"))}
+def slots_of(owner: Any, names: Sequence[str]) -> NamedValues:
+    """Returns attributes that are read and written by name."""
+    read = lambda: {name: getattr(owner, name) for name in names if hasattr(owner, name)}  # noqa: E731
+    write, delete = (functools.partial(change, owner) for change in (object.__setattr__, object.__delattr__))
+    return NamedValues(read, write, delete)
+
+
+def class_attributes(cls: type) -> NamedValues:
+    """Returns the attributes of a class, except descriptors."""
+
+    def read() -> dict[str, Any]:
+        kept = {n: v for n, v in vars(cls).items() if not n.startswith(("__", "_abc_"))}
         return {
             n: v for n, v in kept.items() if not isinstance(v, (*_DESCRIPTORS, property, classmethod, staticmethod))
         }
 
-    def values(self) -> list[Any]:
-        return list(self._saved.values())
-
-    def restore(self) -> bool:
-        current = self._read()
-        for name in current.keys() - self._saved.keys():
-            type.__delattr__(self._cls, name)
-        changed = [(n, v) for n, v in self._saved.items() if current.get(n, _MISSING) is not v]
-        for name, value in changed:
-            type.__setattr__(self._cls, name, value)
-        return bool(changed) or current.keys() != self._saved.keys()
+    write, delete = (functools.partial(change, cls) for change in (type.__setattr__, type.__delattr__))
+    return NamedValues(read, write, delete)
 
 
-class CellState:
-    """The content of a closure's cell, or that it has none."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
-        self._saved = cell.cell_contents if has_value(cell) else _MISSING
-
-    def restore(self) -> bool:
-        current = self._cell.cell_contents if has_value(self._cell) else _MISSING
-        if current is self._saved:
-            return False
-        if self._saved is _MISSING:
-            del self._cell.cell_contents
-        else:
-            self._cell.cell_contents = self._saved
-        return True
+def cell_content(cell: types.CellType) -> NamedValues:
+    """Returns the content of a closure's cell, or that it has none."""
+    read = lambda: {"cell_contents": cell.cell_contents} if has_value(cell) else {}  # noqa: E731
+    return NamedValues(read, functools.partial(setattr, cell), functools.partial(delattr, cell))
 
 
 class TensorState:
@@ -194,30 +175,6 @@ class StorageState:
         elif _equal_bytes(self._storage, self._saved):
             return False
         self._storage.copy_(self._saved)
-        return True
-
-
-class ArrayState:
-    """The elements of a NumPy array."""
-
-    def __init__(self, array: Any) -> None:
-        self._array, self._saved = array, array.copy()
-
-    def restore(self) -> bool:
-        if self._array.tobytes() == self._saved.tobytes():
-            return False
-        self._array[...] = self._saved
-        return True
-
-
-class GeneratorState:
-    """The state of a random number generator."""
-
-    def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any]) -> None:
-        self._write, self._saved = write, read()
-
-    def restore(self) -> bool:
-        self._write(self._saved)
         return True
 
 
