@@ -8,7 +8,7 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary, equal, key_of
@@ -237,6 +237,7 @@ def _reduce(tx: Interpreter, function: Value, iterable: Value, initial: Value | 
 # ---------------------------------------------------------------- lazy iterators
 #
 # ``zip``, ``map``, ``filter``, ``enumerate`` and those of `itertools` compute a value when the program reads it.
+# Most of `itertools` are Python's own functions over generators of values.
 
 
 ValueIterator = Iterator[Value]
@@ -260,19 +261,13 @@ class GeneratorIteratorValue(MappedIteratorValue):
             raise
 
 
-def generator_rule(*callables: Any) -> Callable[[Callable[..., ValueIterator]], Callable[..., ValueIterator]]:
-    """Makes a generator function the rule for `callables`.  The rule itself makes iterators of its arguments."""
+def _steps(tx: Interpreter, iterable: Value) -> ValueIterator:
+    """Yields the values of an iterable, of which Python's own functions make other iterators."""
+    return remaining_values(tx, iterable.iterate(tx))
 
-    def register(rule: Callable[..., ValueIterator]) -> Callable[..., ValueIterator]:
-        @functools.wraps(rule)
-        def handler(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-            return GeneratorIteratorValue(rule(tx, *args, **kwargs))
 
-        for obj in callables:
-            HANDLERS[obj] = handler
-        return rule
-
-    return register
+def _call(tx: Interpreter, function: Value, *args: Value) -> Value:
+    return function.call(tx, args, {})
 
 
 @handles(zip)
@@ -297,17 +292,12 @@ def _rows(tx: Interpreter, iterators: list[Value], strict: bool = False) -> Valu
 
 def _check_lengths(tx: Interpreter, iterators: list[Value], ended: int) -> None:
     """Raises the ValueError of a strict zip, whose iterator at index `ended` has ended, if the lengths differ."""
-
-    def wrong(i: int, how: str) -> ObservedException:
-        return observed_exception(
-            ValueError, f"zip() argument {i + 1} is {how} than argument{' ' if i == 1 else 's 1-'}{i}"
-        )
-
-    if ended:
-        raise wrong(ended, "shorter")
-    for i, iterator in enumerate(iterators[1:], 1):
+    lengths = [1] * ended + [0] * (len(iterators) - ended)
+    for i, iterator in enumerate(iterators[1:] if not ended else (), 1):
         if iterator.next_value(tx) is not None:
-            raise wrong(i, "longer")
+            lengths[i] = 1
+            break
+    evaluate(lambda: len(list(zip(*map(range, lengths), strict=True))))
 
 
 @handles(enumerate)
@@ -364,44 +354,21 @@ def _filtered(tx: Interpreter, cls: Any, function: Value, iterable: Value, wante
     return MappedIteratorValue(step, lambda: (cls, [function, iterator]), cls)
 
 
-@generator_rule(itertools.chain)
-def _chain(tx: Interpreter, *iterables: Value) -> ValueIterator:
-    for iterable in iterables:
-        yield from iterate_over(tx, iterable)
+@handles(itertools.chain)
+def _chain(tx: Interpreter, *iterables: Value) -> Value:
+    return GeneratorIteratorValue(itertools.chain.from_iterable(iterate_over(tx, each) for each in iterables))
 
 
 @handles(itertools.chain.from_iterable)
 def _from_iterable(tx: Interpreter, iterables: Value) -> Value:
-    outer = iterables.iterate(tx)
-    return GeneratorIteratorValue(
-        value for iterable in remaining_values(tx, outer) for value in iterate_over(tx, iterable)
-    )
+    parts = (iterate_over(tx, each) for each in _steps(tx, iterables))
+    return GeneratorIteratorValue(itertools.chain.from_iterable(parts))
 
 
 @handles(itertools.islice)
 def _islice(tx: Interpreter, iterable: Value, /, *bounds: Value) -> Value:
-    whole = slice(*(b.constant(tx) for b in bounds))
-    given = (whole.start, whole.stop, whole.step)
-    if whole.step == 0 or any(b is not None and (not isinstance(b, int) or b < 0) for b in given):
-        raise Unsupported("exception", "bounds of itertools.islice")
-    return GeneratorIteratorValue(_sliced(tx, iterable.iterate(tx), whole.start or 0, whole.stop, whole.step or 1))
-
-
-def _sliced(tx: Interpreter, iterator: Value, at: int, stop: int | None, step: int) -> ValueIterator:
-    taken = 0
-    while True:
-        while taken < at:
-            if iterator.next_value(tx) is None:
-                return
-            taken += 1
-        if stop is not None and taken >= stop:
-            return
-        value = iterator.next_value(tx)
-        if value is None:
-            return
-        taken += 1
-        at = at + step if stop is None else min(at + step, stop)
-        yield value
+    with errors_of_program(TypeError, ValueError):
+        return GeneratorIteratorValue(itertools.islice(_steps(tx, iterable), *(b.constant(tx) for b in bounds)))
 
 
 @handles_each(
@@ -423,37 +390,16 @@ def _combinatorial(function: Any, tx: Interpreter, /, *args: Value, **kwargs: Va
 
 @handles(itertools.zip_longest)
 def _zip_longest(tx: Interpreter, *args: Value, fillvalue: Value = NONE) -> Value:
-    return GeneratorIteratorValue(_long_rows(tx, [a.iterate(tx) for a in args], fillvalue))
-
-
-def _long_rows(tx: Interpreter, iterators: list[Value], fill: Value) -> ValueIterator:
-    active: list[Value | None] = list(iterators)
-    while any(a is not None for a in active):
-        row = []
-        for i, iterator in enumerate(active):
-            value = None if iterator is None else iterator.next_value(tx)
-            if value is None:
-                active[i] = None
-                if not any(a is not None for a in active):
-                    return
-            row.append(fill if value is None else value)
-        yield TupleValue(row)
+    rows = itertools.zip_longest(*(_steps(tx, a) for a in args), fillvalue=fillvalue)
+    return GeneratorIteratorValue(TupleValue(list(row)) for row in rows)
 
 
 @handles(itertools.accumulate)
-def _accumulate(tx: Interpreter, iterable: Value, func: Value | None = None, *, initial: Value | None = None) -> Value:
-    return GeneratorIteratorValue(_accumulated(tx, iterable.iterate(tx), func, initial))
-
-
-def _accumulated(tx: Interpreter, iterator: Value, func: Value | None, initial: Value | None) -> ValueIterator:
-    total = iterator.next_value(tx) if initial is None or tx.is_none(initial) else initial
-    if total is None:
-        return
-    yield total
-    for value in remaining_values(tx, iterator):
-        plain = func is None or tx.is_none(func)
-        total = binary(operator.add, tx, total, value) if plain or func is None else func.call(tx, [total, value], {})
-        yield total
+def _accumulate(tx: Interpreter, iterable: Value, func: Value = NONE, *, initial: Value = NONE) -> Value:
+    add: Any = functools.partial(binary, operator.add, tx)
+    steps, combine = _steps(tx, iterable), add if tx.is_none(func) else functools.partial(_call, tx, func)
+    start = None if tx.is_none(initial) else initial
+    return GeneratorIteratorValue(itertools.accumulate(steps, combine, initial=start))
 
 
 @handles(itertools.repeat)
@@ -474,13 +420,8 @@ def _count(tx: Interpreter, start: Value = ConstantValue(0), step: Value = Const
     start.install_guards(tx)
     _check_numbers(start, step)
     at = _as_int(tx, start) if step.python_type() in (int, bool) and step.constant(tx) == 1 else start
-    return GeneratorIteratorValue(_counted(tx, at, step))
-
-
-def _counted(tx: Interpreter, at: Value, step: Value) -> ValueIterator:
-    while True:
-        yield at
-        at = binary(operator.add, tx, at, step)
+    add = functools.partial(binary, operator.add, tx)
+    return GeneratorIteratorValue(itertools.accumulate(itertools.repeat(step), add, initial=at))
 
 
 def _check_numbers(*given: Value) -> None:
@@ -496,45 +437,28 @@ def _as_int(tx: Interpreter, number: Value) -> Value:
 
 @handles(itertools.cycle)
 def _cycle(tx: Interpreter, iterable: Value) -> Value:
-    return GeneratorIteratorValue(_cycled(tx, iterable.iterate(tx)))
+    return GeneratorIteratorValue(itertools.cycle(_steps(tx, iterable)))
 
 
-def _cycled(tx: Interpreter, iterator: Value) -> ValueIterator:
-    saved = []
-    for value in remaining_values(tx, iterator):
-        saved.append(value)
-        yield value
-    while saved:
-        yield from saved
-
-
-@handles(itertools.takewhile)
-def _takewhile(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    steps = remaining_values(tx, iterable.iterate(tx))
-    return GeneratorIteratorValue(itertools.takewhile(lambda value: function.call(tx, [value], {}).truth(tx), steps))
-
-
-@handles(itertools.dropwhile)
-def _dropwhile(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    steps = remaining_values(tx, iterable.iterate(tx))
-    return GeneratorIteratorValue(itertools.dropwhile(lambda value: function.call(tx, [value], {}).truth(tx), steps))
+@handles_each(itertools.takewhile, itertools.dropwhile)
+def _while(fn: Any, tx: Interpreter, function: Value, iterable: Value) -> Value:
+    return GeneratorIteratorValue(fn(lambda value: _call(tx, function, value).truth(tx), _steps(tx, iterable)))
 
 
 @handles(itertools.starmap)
 def _starmap(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    steps = remaining_values(tx, iterable.iterate(tx))
-    return GeneratorIteratorValue(function.call(tx, tx.list_of(row), {}) for row in steps)
+    return GeneratorIteratorValue(_call(tx, function, *tx.list_of(row)) for row in _steps(tx, iterable))
 
 
 @handles(itertools.compress)
 def _compress(tx: Interpreter, data: Value, selectors: Value) -> Value:
-    values, chosen = remaining_values(tx, data.iterate(tx)), remaining_values(tx, selectors.iterate(tx))
+    values, chosen = _steps(tx, data), _steps(tx, selectors)
     return GeneratorIteratorValue(value for value, wanted in zip(values, chosen, strict=False) if wanted.truth(tx))
 
 
 @handles(itertools.pairwise)
 def _pairwise(tx: Interpreter, iterable: Value) -> Value:
-    pairs = itertools.pairwise(remaining_values(tx, iterable.iterate(tx)))
+    pairs = itertools.pairwise(_steps(tx, iterable))
     return GeneratorIteratorValue(TupleValue(list(pair)) for pair in pairs)
 
 
@@ -543,13 +467,13 @@ def _tee(tx: Interpreter, iterable: Value, n: Value | None = None) -> Value:
     count = 2 if n is None else n.constant(tx)
     with errors_of_program(TypeError, ValueError):
         itertools.tee((), count)
-    copies = itertools.tee(remaining_values(tx, iterable.iterate(tx)), count)
+    copies = itertools.tee(_steps(tx, iterable), count)
     return TupleValue([GeneratorIteratorValue(copy) for copy in copies])
 
 
 @handles(itertools.groupby)
 def _groupby(tx: Interpreter, iterable: Value, key: Value | None = None) -> Value:
-    groups = itertools.groupby(remaining_values(tx, iterable.iterate(tx)), lambda value: _GroupKey(tx, value, key))
+    groups = itertools.groupby(_steps(tx, iterable), lambda value: _GroupKey(tx, value, key))
     return GeneratorIteratorValue(TupleValue([found.rank, GeneratorIteratorValue(group)]) for found, group in groups)
 
 
@@ -565,7 +489,7 @@ class _GroupKey:
 
 
 def _batched(tx: Interpreter, iterable: Value, n: Value) -> Value:
-    steps, size = remaining_values(tx, iterable.iterate(tx)), n.constant(tx)
+    steps, size = _steps(tx, iterable), n.constant(tx)
     batches = iter(lambda: list(itertools.islice(steps, size)), [])
     return GeneratorIteratorValue(TupleValue(batch) for batch in batches)
 
