@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.table import opcode
-from compiler_core.capture.opcodes.variables import BEFORE_3_13, LOAD_CONST
+from compiler_core.capture.opcodes.table import opcode, opcodes
+from compiler_core.capture.opcodes.variables import BEFORE_3_13, load_constant
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values.base import (
@@ -131,11 +131,6 @@ def JUMP_IF_TRUE_OR_POP(tx: Interpreter, instruction: Instruction) -> None:
 
 
 @opcode()
-def GET_ITER(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(tx.pop().iterate(tx))
-
-
-@opcode()
 def FOR_ITER(tx: Interpreter, instruction: Instruction) -> None:
     value = tx.stack[-1].next_value(tx)
     if value is not None:
@@ -174,18 +169,7 @@ def BEFORE_WITH(tx: Interpreter, instruction: Instruction) -> None:
 # --- leaving
 
 
-@opcode()
-def RETURN_VALUE(tx: Interpreter, instruction: Instruction) -> None:
-    _return(tx, tx.pop())
-
-
-@opcode()
-def RETURN_CONST(tx: Interpreter, instruction: Instruction) -> None:
-    LOAD_CONST(tx, instruction)
-    _return(tx, tx.pop())
-
-
-def _return(tx: Interpreter, value: Value) -> None:
+def _return(tx: Interpreter, instruction: Instruction, value: Value) -> None:
     if tx.parent is None and tx.capture.open_generators:
         generator = next(iter(tx.capture.open_generators))
         raise Unsupported("generator", f"{generator} is left inside a try or with block")
@@ -195,16 +179,6 @@ def _return(tx: Interpreter, value: Value) -> None:
 
 
 # --- generators
-
-
-@opcode()
-def RETURN_GENERATOR(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(NONE)  # the value that the first ``next`` sends; a POP_TOP follows
-
-
-@opcode()
-def GET_YIELD_FROM_ITER(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(tx.pop().iterate(tx))
 
 
 @opcode()
@@ -223,13 +197,6 @@ def SEND(tx: Interpreter, instruction: Instruction) -> None:
         tx.pop()
     tx.push(iterator.return_value() or NONE)
     tx.jump(instruction.target)
-
-
-@opcode()
-def END_SEND(tx: Interpreter, instruction: Instruction) -> None:
-    value = tx.pop()
-    tx.pop()
-    tx.push(value)
 
 
 @opcode()
@@ -314,11 +281,6 @@ def CALL_INTRINSIC_1(tx: Interpreter, instruction: Instruction) -> None:
 
 
 @opcode()
-def LOAD_BUILD_CLASS(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(StaticValue(builtins.__build_class__))  # its call breaks the graph
-
-
-@opcode()
 def MAKE_FUNCTION(tx: Interpreter, instruction: Instruction) -> None:
     flags = instruction.arg or 0
     code = tx.pop().constant(tx)
@@ -330,15 +292,8 @@ def MAKE_FUNCTION(tx: Interpreter, instruction: Instruction) -> None:
     tx.push(function)
 
 
-@opcode()
-def SET_FUNCTION_ATTRIBUTE(tx: Interpreter, instruction: Instruction) -> None:
-    value, function = tx.pop_many(2)
+def _set_function_attribute(tx: Interpreter, function: Value, flag: int, value: Value) -> Value:
     assert isinstance(function, FunctionValue)
-    _set_function_attribute(tx, function, instruction.arg or 0, value)
-    tx.push(function)
-
-
-def _set_function_attribute(tx: Interpreter, function: FunctionValue, flag: int, value: Value) -> None:
     if flag == CLOSURE:
         function.closure = [cast(CellValue, c) for c in value.unpack(tx)]
     elif flag == DEFAULTS:
@@ -349,11 +304,19 @@ def _set_function_attribute(tx: Interpreter, function: FunctionValue, flag: int,
         flat = value.unpack(tx)  # names and annotations alternate
         found = {name.constant(tx): each for name, each in zip(flat[::2], flat[1::2], strict=True)}
         function.special_attributes["__annotations__"] = DictValue(found)
+    return function
 
 
-@opcode()
-def LOAD_ASSERTION_ERROR(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(StaticValue(AssertionError))
+opcodes(
+    **dict.fromkeys(("GET_ITER", "GET_YIELD_FROM_ITER"), (1, lambda tx, at, value: value.iterate(tx))),
+    RETURN_VALUE=(1, _return),
+    RETURN_CONST=(0, lambda tx, at: _return(tx, at, load_constant(tx, at.argval))),
+    RETURN_GENERATOR=(0, lambda tx, at: NONE),  # the value that the first ``next`` sends; a POP_TOP follows
+    END_SEND=(2, lambda tx, at, iterator, value: value),
+    LOAD_BUILD_CLASS=(0, lambda tx, at: StaticValue(builtins.__build_class__)),  # its call breaks the graph
+    LOAD_ASSERTION_ERROR=(0, lambda tx, at: StaticValue(AssertionError)),
+    SET_FUNCTION_ATTRIBUTE=(2, lambda tx, at, value, made: _set_function_attribute(tx, made, at.arg or 0, value)),
+)
 
 
 @opcode()

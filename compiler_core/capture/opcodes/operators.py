@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.table import opcode
+from compiler_core.capture.opcodes.table import opcode, opcodes
 from compiler_core.capture.rules.calls import call_static
 from compiler_core.capture.rules.table import HANDLERS
 from compiler_core.capture.values.base import (
@@ -54,23 +54,10 @@ def _operate(tx: Interpreter, op: Any, *operands: Value) -> Value:
     return call_static(tx, op, operands, {})
 
 
-@opcode()
-def BINARY_OP(tx: Interpreter, instruction: Instruction) -> None:
-    left, right = tx.pop_many(2)
-    tx.push(_operate(tx, BINARY[cast(str, instruction.argval)], left, right))
-
-
-@opcode()
-def COMPARE_OP(tx: Interpreter, instruction: Instruction) -> None:
-    left, right = tx.pop_many(2)
+def _compare(tx: Interpreter, instruction: Instruction, left: Value, right: Value) -> Value:
     result = _operate(tx, COMPARE[cast(str, instruction.argval)], left, right)
     as_bool = sys.version_info >= (3, 13) and bool((instruction.arg or 0) & 16)
-    tx.push(_as_bool(tx, result) if as_bool else result)
-
-
-@opcode()
-def TO_BOOL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_as_bool(tx, tx.pop()))
+    return _as_bool(tx, result) if as_bool else result
 
 
 def _as_bool(tx: Interpreter, value: Value) -> Value:
@@ -81,140 +68,66 @@ def _as_bool(tx: Interpreter, value: Value) -> Value:
     return ConstantValue(value.truth(tx))
 
 
-@opcode()
-def IS_OP(tx: Interpreter, instruction: Instruction) -> None:
-    left, right = tx.pop_many(2)
-    tx.push(ConstantValue(tx.is_same(left, right) != bool(instruction.arg)))
-
-
-@opcode()
-def CONTAINS_OP(tx: Interpreter, instruction: Instruction) -> None:
-    item, container = tx.pop_many(2)
-    tx.push(ConstantValue(container.contains(tx, item) != bool(instruction.arg)))
-
-
-@opcode("UNARY_POSITIVE", "UNARY_INVERT")
-def UNARY_NEGATIVE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_operate(tx, UNARY[instruction.opname], tx.pop()))
-
-
-@opcode()
-def UNARY_NOT(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(ConstantValue(not tx.pop().truth(tx)))
-
-
-# --- subscripts
-
-
-@opcode()
-def BINARY_SUBSCR(tx: Interpreter, instruction: Instruction) -> None:
-    owner, key = tx.pop_many(2)
-    tx.push(owner.get_item(tx, key))
-
-
-@opcode()
-def STORE_SUBSCR(tx: Interpreter, instruction: Instruction) -> None:
-    value, owner, key = tx.pop_many(3)
-    owner.set_item(tx, key, value)
-
-
-@opcode()
-def DELETE_SUBSCR(tx: Interpreter, instruction: Instruction) -> None:
-    owner, key = tx.pop_many(2)
-    owner.del_item(tx, key)
-
-
-@opcode()
-def BINARY_SLICE(tx: Interpreter, instruction: Instruction) -> None:
-    owner, start, stop = tx.pop_many(3)
-    tx.push(owner.get_item(tx, SliceValue([start, stop, NONE])))
-
-
-@opcode()
-def STORE_SLICE(tx: Interpreter, instruction: Instruction) -> None:
-    value, owner, start, stop = tx.pop_many(4)
-    owner.set_item(tx, SliceValue([start, stop, NONE]), value)
-
-
-# --- f-strings
-
-
-@opcode()
-def FORMAT_VALUE(tx: Interpreter, instruction: Instruction) -> None:
-    flags = instruction.arg or 0
-    spec = tx.pop() if flags & 4 else ConstantValue("")
-    tx.push(_format(tx, _converted(tx, tx.pop(), flags & 3), spec))
-
-
-@opcode()
-def CONVERT_VALUE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_converted(tx, tx.pop(), instruction.arg or 0))
-
-
-@opcode()
-def FORMAT_SIMPLE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_format(tx, tx.pop(), ConstantValue("")))
-
-
-@opcode()
-def FORMAT_WITH_SPEC(tx: Interpreter, instruction: Instruction) -> None:
-    value, spec = tx.pop_many(2)
-    tx.push(_format(tx, value, spec))
-
-
 def _converted(tx: Interpreter, value: Value, conversion: int) -> Value:
     return call_static(tx, CONVERSIONS[conversion], [value], {}) if conversion else value
 
 
-def _format(tx: Interpreter, value: Value, spec: Value) -> Value:
+def _format(tx: Interpreter, value: Value, spec: Value = ConstantValue("")) -> Value:  # noqa: B008
     return call_static(tx, format, [value, spec], {})
 
 
-@opcode()
-def BUILD_STRING(tx: Interpreter, instruction: Instruction) -> None:
-    parts = tx.pop_many(instruction.arg or 0)
-    symbolic = symbolic_text(join_text, tx, *parts)
-    tx.push(symbolic or ConstantValue("".join(p.constant(tx) for p in parts)))
+def _joined(tx: Interpreter, instruction: Instruction, *parts: Value) -> Value:
+    return symbolic_text(join_text, tx, *parts) or ConstantValue("".join(p.constant(tx) for p in parts))
 
 
-@opcode()
-def BUILD_TUPLE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(TupleValue(tx.pop_many(instruction.arg or 0)))
+def _has_flag(tx: Interpreter, flag: int) -> Value:
+    subject = tx.stack[-1]
+    subject.install_guards(tx)
+    return ConstantValue(bool(subject.python_type().__flags__ & flag))
 
 
-@opcode()
-def BUILD_LIST(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(ListValue(tx.pop_many(instruction.arg or 0)))
-
-
-@opcode()
-def BUILD_SET(tx: Interpreter, instruction: Instruction) -> None:
-    values = tx.pop_many(instruction.arg or 0)
-    tx.push(SetValue([v.as_key(tx) for v in values]))
-
-
-@opcode()
-def BUILD_MAP(tx: Interpreter, instruction: Instruction) -> None:
-    flat = tx.pop_many(2 * (instruction.arg or 0))
-    keys = [k.as_key(tx) for k in flat[::2]]
-    tx.push(DictValue(dict(zip(keys, flat[1::2], strict=True))))
-
-
-@opcode()
-def BUILD_CONST_KEY_MAP(tx: Interpreter, instruction: Instruction) -> None:
-    keys = tx.pop().constant(tx)
-    tx.push(DictValue(dict(zip(keys, tx.pop_many(len(keys)), strict=True))))
-
-
-@opcode()
-def BUILD_SLICE(tx: Interpreter, instruction: Instruction) -> None:
-    parts = tx.pop_many(instruction.arg or 0)
-    tx.push(SliceValue(parts if len(parts) == 3 else [*parts, NONE]))
-
-
-@opcode()
-def LIST_TO_TUPLE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(TupleValue(list(tx.pop().unpack(tx))))
+opcodes(
+    BINARY_OP=(2, lambda tx, at, left, right: _operate(tx, BINARY[at.argval], left, right)),
+    COMPARE_OP=(2, _compare),
+    TO_BOOL=(1, lambda tx, at, value: _as_bool(tx, value)),
+    IS_OP=(2, lambda tx, at, left, right: ConstantValue(tx.is_same(left, right) != bool(at.arg))),
+    CONTAINS_OP=(2, lambda tx, at, item, container: ConstantValue(container.contains(tx, item) != bool(at.arg))),
+    **dict.fromkeys(UNARY, (1, lambda tx, at, value: _operate(tx, UNARY[at.opname], value))),
+    UNARY_NOT=(1, lambda tx, at, value: ConstantValue(not value.truth(tx))),
+    # subscripts
+    BINARY_SUBSCR=(2, lambda tx, at, owner, key: owner.get_item(tx, key)),
+    STORE_SUBSCR=(3, lambda tx, at, value, owner, key: owner.set_item(tx, key, value)),
+    DELETE_SUBSCR=(2, lambda tx, at, owner, key: owner.del_item(tx, key)),
+    BINARY_SLICE=(3, lambda tx, at, owner, *bounds: owner.get_item(tx, SliceValue([*bounds, NONE]))),
+    STORE_SLICE=(4, lambda tx, at, value, owner, *bounds: owner.set_item(tx, SliceValue([*bounds, NONE]), value)),
+    # f-strings
+    FORMAT_VALUE=(
+        lambda flags: 2 if flags & 4 else 1,
+        lambda tx, at, value, *spec: _format(tx, _converted(tx, value, (at.arg or 0) & 3), *spec),
+    ),
+    CONVERT_VALUE=(1, lambda tx, at, value: _converted(tx, value, at.arg or 0)),
+    FORMAT_SIMPLE=(1, lambda tx, at, value: _format(tx, value)),
+    FORMAT_WITH_SPEC=(2, lambda tx, at, value, spec: _format(tx, value, spec)),
+    BUILD_STRING=(int, _joined),
+    # displays
+    BUILD_TUPLE=(int, lambda tx, at, *values: TupleValue([*values])),
+    BUILD_LIST=(int, lambda tx, at, *values: ListValue([*values])),
+    BUILD_SET=(int, lambda tx, at, *values: SetValue([v.as_key(tx) for v in values])),
+    BUILD_MAP=(
+        lambda count: 2 * count,
+        lambda tx, at, *flat: DictValue({k.as_key(tx): v for k, v in zip(flat[::2], flat[1::2], strict=True)}),
+    ),
+    BUILD_CONST_KEY_MAP=(
+        lambda count: count + 1,
+        lambda tx, at, *values: DictValue(dict(zip(values[-1].constant(tx), values[:-1], strict=True))),
+    ),
+    BUILD_SLICE=(int, lambda tx, at, start, stop, step=NONE: SliceValue([start, stop, step])),
+    LIST_TO_TUPLE=(1, lambda tx, at, value: TupleValue(list(value.unpack(tx)))),
+    # patterns
+    MATCH_SEQUENCE=(0, lambda tx, at: _has_flag(tx, IS_SEQUENCE)),
+    MATCH_MAPPING=(0, lambda tx, at: _has_flag(tx, IS_MAPPING)),
+    GET_LEN=(0, lambda tx, at: ConstantValue(tx.stack[-1].length(tx))),
+)
 
 
 def _target_container(tx: Interpreter, instruction: Instruction) -> ContainerValue:
@@ -305,27 +218,6 @@ def _wrong_count(found: int, wanted: int) -> ObservedException:
     if found < wanted:
         return observed_exception(ValueError, f"not enough values to unpack (expected {wanted}, got {found})")
     return observed_exception(ValueError, f"too many values to unpack (expected {wanted})")
-
-
-@opcode()
-def MATCH_SEQUENCE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(ConstantValue(_has_flag(tx, IS_SEQUENCE)))
-
-
-@opcode()
-def MATCH_MAPPING(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(ConstantValue(_has_flag(tx, IS_MAPPING)))
-
-
-def _has_flag(tx: Interpreter, flag: int) -> bool:
-    subject = tx.stack[-1]
-    subject.install_guards(tx)
-    return bool(subject.python_type().__flags__ & flag)
-
-
-@opcode()
-def GET_LEN(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(ConstantValue(tx.stack[-1].length(tx)))
 
 
 @opcode()

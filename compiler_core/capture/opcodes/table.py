@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compiler_core.bytecode import Instruction
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.capture.values.base import Value
 
     Opcode = Callable[[Interpreter, Instruction], None]
+    Row = tuple[int | Callable[[int], int], Callable[..., Value | None]]
 
 OPCODES: dict[str, Opcode] = {}
 """What each opcode does to the interpreter; the other modules of this folder enter theirs."""
@@ -23,6 +25,25 @@ def opcode(*others: str) -> Callable[[Opcode], Opcode]:
         return function
 
     return enter
+
+
+def opcodes(**rows: Row) -> None:
+    """Enters opcodes that only compute: each pops values, and pushes what a function returns for them, if anything.
+
+    A row has how many values it pops, or a function of the instruction's argument that returns it, and the function; it
+    gets the interpreter, the instruction and the values, the deepest first.
+    """
+    OPCODES.update({name: _computing(*row) for name, row in rows.items()})
+
+
+def _computing(pops: int | Callable[[int], int], compute: Callable[..., Value | None]) -> Opcode:
+    def run(tx: Interpreter, instruction: Instruction) -> None:
+        count = pops if isinstance(pops, int) else pops(instruction.arg or 0)
+        result = compute(tx, instruction, *tx.pop_many(count))
+        if result is not None:
+            tx.push(result)
+
+    return run
 
 
 _COROUTINE = "a coroutine or asynchronous generator"

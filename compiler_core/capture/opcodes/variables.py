@@ -6,10 +6,10 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.bytecode import Instruction
-from compiler_core.capture.opcodes.table import opcode
+from compiler_core.capture.opcodes.table import opcode, opcodes
 from compiler_core.capture.outside_objects import is_static
 from compiler_core.capture.values.base import NULL, UNBOUND, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import is_atom
@@ -36,37 +36,11 @@ def _name(instruction: Instruction) -> str:
     return instruction.argval
 
 
-@opcode("RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS")
-def NOP(tx: Interpreter, instruction: Instruction) -> None:
-    pass
-
-
-@opcode()
-def POP_TOP(tx: Interpreter, instruction: Instruction) -> None:
-    tx.pop()
-
-
-@opcode()
-def PUSH_NULL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(NULL)
-
-
-@opcode()
-def COPY(tx: Interpreter, instruction: Instruction) -> None:
-    assert instruction.arg is not None
-    tx.push(tx.stack[-instruction.arg])
-
-
 @opcode()
 def SWAP(tx: Interpreter, instruction: Instruction) -> None:
     assert instruction.arg is not None
     i = -instruction.arg
     tx.stack[-1], tx.stack[i] = tx.stack[i], tx.stack[-1]
-
-
-@opcode()
-def LOAD_CONST(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_constant(tx, instruction.argval))
 
 
 # --- locals
@@ -79,24 +53,12 @@ def _load(tx: Interpreter, name: Any) -> Value:
     return value
 
 
-@opcode("LOAD_FAST_CHECK")
-def LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_load(tx, instruction.argval))
-
-
 @opcode()
 def LOAD_FAST_AND_CLEAR(tx: Interpreter, instruction: Instruction) -> None:
     """Saves a variable whose slot an inlined comprehension uses; the variable may be a cell."""
     name = _name(instruction)
     shared = name in tx.code.co_cellvars and name in tx.cells
     tx.push(tx.cells.pop(name) if shared else tx.locals.pop(name, UNBOUND))
-
-
-@opcode()
-def LOAD_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    first, second = _two_names(instruction)
-    tx.push(_load(tx, first))
-    tx.push(_load(tx, second))
 
 
 def _store(tx: Interpreter, name: str, value: Value) -> None:
@@ -107,23 +69,20 @@ def _store(tx: Interpreter, name: str, value: Value) -> None:
         tx.locals[name] = value
 
 
-@opcode("STORE_FAST_MAYBE_NULL")
-def STORE_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    _store(tx, _name(instruction), tx.pop())
-
-
 @opcode()
-def STORE_FAST_STORE_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    first, second = _two_names(instruction)
-    _store(tx, first, tx.pop())
-    _store(tx, second, tx.pop())
+def LOAD_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
+    tx.stack += [_load(tx, name) for name in cast("tuple[str, ...]", instruction.argval)]
 
 
-@opcode()
-def STORE_FAST_LOAD_FAST(tx: Interpreter, instruction: Instruction) -> None:
-    first, second = _two_names(instruction)
-    _store(tx, first, tx.pop())
-    tx.push(_load(tx, second))
+def _store_two(tx: Interpreter, instruction: Instruction, second: Value, first: Value) -> None:
+    for name, value in zip(cast("tuple[str, ...]", instruction.argval), (first, second), strict=True):
+        _store(tx, name, value)
+
+
+def _store_and_load(tx: Interpreter, instruction: Instruction, value: Value) -> Value:
+    stored, loaded = cast("tuple[str, ...]", instruction.argval)
+    _store(tx, stored, value)
+    return _load(tx, loaded)
 
 
 @opcode()
@@ -135,23 +94,8 @@ def DELETE_FAST(tx: Interpreter, instruction: Instruction) -> None:
 # --- cells
 
 
-@opcode()
-def MAKE_CELL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.cells[_name(instruction)] = CellValue(tx.locals.pop(_name(instruction), UNBOUND))
-
-
 def _cell(tx: Interpreter, instruction: Instruction) -> CellValue:
     return tx.cells[_name(instruction)]
-
-
-@opcode()
-def LOAD_CLOSURE(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_cell(tx, instruction))
-
-
-@opcode("LOAD_CLASSDEREF")
-def LOAD_DEREF(tx: Interpreter, instruction: Instruction) -> None:
-    tx.push(_cell_value(tx, instruction))
 
 
 def _cell_value(tx: Interpreter, instruction: Instruction) -> Value:
@@ -163,11 +107,6 @@ def _cell_value(tx: Interpreter, instruction: Instruction) -> Value:
         raise _unbound_error(name)
     text = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
     raise observed_exception(NameError, text)
-
-
-@opcode()
-def STORE_DEREF(tx: Interpreter, instruction: Instruction) -> None:
-    _cell(tx, instruction).set(tx, tx.pop())
 
 
 @opcode()
@@ -184,18 +123,13 @@ def _unbound_error(name: object) -> ObservedException:
     )
 
 
-def _two_names(instruction: Instruction) -> tuple[str, str]:
-    assert isinstance(instruction.argval, tuple)
-    first, second = instruction.argval
-    return first, second
-
-
-def _constant(tx: Interpreter, obj: Any) -> Value:
+def load_constant(tx: Interpreter, obj: Any) -> Value:
+    """Returns the value of a constant of a code object."""
     if is_atom(obj):
         return from_python(obj)
     if type(obj) in (tuple, frozenset):
         if type(obj) is tuple:
-            return TupleValue([_constant(tx, v) for v in obj])
+            return TupleValue([load_constant(tx, v) for v in obj])
         return SetValue.from_members(obj)
     if hasattr(obj, "co_code"):
         return StaticValue(obj)
@@ -247,11 +181,6 @@ def _push_callable(tx: Interpreter, value: Value, with_null: bool) -> None:
 
 
 @opcode()
-def STORE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
-    tx.effects.store_global(tx.module, _name(instruction), tx.pop())
-
-
-@opcode()
 def DELETE_GLOBAL(tx: Interpreter, instruction: Instruction) -> None:
     _global(tx, _name(instruction))
     if tx.module is not None:
@@ -283,15 +212,24 @@ def LOAD_SUPER_ATTR(tx: Interpreter, instruction: Instruction) -> None:
     _push_callable(tx, found, bool((instruction.arg or 0) & 1))
 
 
-@opcode()
-def STORE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
-    owner = tx.pop()
-    owner.set_attr(tx, _name(instruction), tx.pop())
-
-
-@opcode()
-def DELETE_ATTR(tx: Interpreter, instruction: Instruction) -> None:
-    tx.pop().del_attr(tx, _name(instruction))
+opcodes(
+    **dict.fromkeys(("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS"), (0, lambda tx, at: None)),
+    POP_TOP=(1, lambda tx, at, value: None),
+    PUSH_NULL=(0, lambda tx, at: NULL),
+    COPY=(0, lambda tx, at: tx.stack[-at.arg]),
+    LOAD_CONST=(0, lambda tx, at: load_constant(tx, at.argval)),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), (0, lambda tx, at: _load(tx, at.argval))),
+    **dict.fromkeys(("STORE_FAST", "STORE_FAST_MAYBE_NULL"), (1, lambda tx, at, value: _store(tx, at.argval, value))),
+    STORE_FAST_STORE_FAST=(2, _store_two),
+    STORE_FAST_LOAD_FAST=(1, _store_and_load),
+    MAKE_CELL=(0, lambda tx, at: tx.cells.update({at.argval: CellValue(tx.locals.pop(at.argval, UNBOUND))})),
+    LOAD_CLOSURE=(0, lambda tx, at: _cell(tx, at)),
+    **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF"), (0, _cell_value)),
+    STORE_DEREF=(1, lambda tx, at, value: _cell(tx, at).set(tx, value)),
+    STORE_GLOBAL=(1, lambda tx, at, value: tx.effects.store_global(tx.module, at.argval, value)),
+    STORE_ATTR=(2, lambda tx, at, value, owner: owner.set_attr(tx, at.argval, value)),
+    DELETE_ATTR=(1, lambda tx, at, owner: owner.del_attr(tx, at.argval)),
+)
 
 
 # --- imports
