@@ -1,7 +1,8 @@
 """The table of rules for calls.
 
 `@handles(len)` makes the decorated function the rule for that callable: it gets the interpreter and the values of the
-arguments.  `@handles_each(min, max)` makes it the rule for several callables and passes the callable first.
+arguments.  `@handles_each(min, max)` makes it the rule for several callables and passes the callable first.  `add_rules` has rows
+for rules that are one expression.
 """
 
 from __future__ import annotations
@@ -53,6 +54,15 @@ def handles_each(*callables: Any) -> Callable[[Handler], Handler]:
         return rule
 
     return register
+
+
+def add_rules(rules: dict[Any, Handler]) -> None:
+    """Adds rules, each ``rule(tx, *args, **kwargs)``, by their callables.
+
+    Raises CompilerBug if one has a rule already.
+    """
+    for obj, rule in rules.items():
+        _add(obj, rule)
 
 
 def handles_named(name: str) -> Callable[[Handler], Handler]:
@@ -127,6 +137,7 @@ __all__ = [
     "BY_NAME",
     "HANDLERS",
     "Handler",
+    "add_rules",
     "handles",
     "handles_each",
     "handles_named",

@@ -16,7 +16,7 @@ import torch
 
 from compiler_core.capture.rules.python.copying import COPY_FILE, identity_key
 from compiler_core.capture.rules.python.operators import binary, unary
-from compiler_core.capture.rules.table import handles, handles_each, handles_named
+from compiler_core.capture.rules.table import add_rules, handles, handles_each, handles_named
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import (
     ABSENT,
@@ -218,11 +218,6 @@ def _getattr(tx: Interpreter, obj: Value, name: Value, default: Value | None = N
     return default if found is None else found
 
 
-@handles(hasattr)
-def _hasattr(tx: Interpreter, obj: Value, name: Value) -> Value:
-    return ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None)
-
-
 @handles(vars)
 def _vars(tx: Interpreter, obj: Value, /) -> Value:
     found = _find_attr(tx, obj, "__dict__")
@@ -264,11 +259,6 @@ def _setattr(tx: Interpreter, obj: Value, name: Value, value: Value) -> Value:
 def _delattr(tx: Interpreter, obj: Value, name: Value) -> Value:
     obj.del_attr(tx, _attribute_name(tx, name))
     return NONE
-
-
-@handles(abs)
-def _abs(tx: Interpreter, obj: Value) -> Value:
-    return unary(operator.abs, tx, obj)
 
 
 @handles(bool)
@@ -323,11 +313,6 @@ def _convert_read(convert: Any, tx: Interpreter, args: Args, kwargs: Kwargs) -> 
     raise Unsupported("tensor value read", f"{convert.__name__}(tensor)")
 
 
-@handles(pow)
-def _pow(tx: Interpreter, base: Value, exp: Value, mod: Value | None = None) -> Value:
-    return binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod], {})
-
-
 @handles(divmod)
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, SymbolicNumber) or isinstance(right, SymbolicNumber):
@@ -345,11 +330,6 @@ def _hash(tx: Interpreter, obj: Value) -> Value:
     if not has_fixed_order(raw):  # a hash of an address, which is not that of the program's object
         raise Unsupported("unsupported call", f"hash of {obj}")
     return ConstantValue(hash(raw))
-
-
-@handles(list)
-def _list(tx: Interpreter, obj: Value | None = None) -> Value:
-    return ListValue([] if obj is None else list(tx.list_of(obj)))
 
 
 @handles(tuple)
@@ -425,11 +405,6 @@ def _set(cls: type, tx: Interpreter, obj: Value | None = None, /) -> Value:
     container = SetValue.from_members(cls(members))
     container.added = dict.fromkeys(members)
     return container
-
-
-@handles(range)
-def _range(tx: Interpreter, *args: Value) -> Value:
-    return fold(tx, range, [to_index(tx, a) for a in args], {})
 
 
 @handles(slice)
@@ -523,6 +498,15 @@ def _has_free_unbacked_symbols(tx: Interpreter, value: Value) -> Value:
     return ConstantValue(False)
 
 
-@handles(object.__eq__)
-def _eq(tx: Interpreter, owner: Value, other: Value) -> Value:
-    return ConstantValue(True if tx.is_same(owner, other) else NotImplemented)
+add_rules(
+    {
+        hasattr: lambda tx, obj, name: ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None),
+        abs: lambda tx, obj: unary(operator.abs, tx, obj),
+        pow: lambda tx, base, exp, mod=None: (
+            binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod], {})
+        ),
+        list: lambda tx, obj=None: ListValue([] if obj is None else list(tx.list_of(obj))),
+        range: lambda tx, *args: fold(tx, range, [to_index(tx, a) for a in args], {}),
+        object.__eq__: lambda tx, owner, other: ConstantValue(True if tx.is_same(owner, other) else NotImplemented),
+    }
+)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary, equal, key_of
-from compiler_core.capture.rules.table import HANDLERS, handles, handles_each
+from compiler_core.capture.rules.table import HANDLERS, add_rules, handles, handles_each
 from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import (
     ABSENT,
@@ -87,11 +87,6 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
     return IteratorValue(list(reversed(values)))
 
 
-@handles(sorted)
-def _sorted(tx: Interpreter, obj: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-    return ListValue(sorted_values(tx, tx.list_of(obj), key, reverse))
-
-
 def sorted_values(tx: Interpreter, values: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
     """Returns `values` sorted by Python's sort, with the comparisons that it makes."""
     ranks = [_sort_key(tx, v, key) for v in values]
@@ -145,11 +140,6 @@ def less(tx: Interpreter, left: Value, right: Value) -> bool:
     return binary(operator.lt, tx, left, right).truth(tx)
 
 
-@handles(functools.cmp_to_key)
-def _cmp_to_key(tx: Interpreter, mycmp: Value) -> Value:
-    return ComparisonKeyValue(mycmp, mycmp)
-
-
 class ComparisonKeyValue(Value):
     """An object wrapped by the result of ``functools.cmp_to_key(compare)``; a call wraps another object."""
 
@@ -159,16 +149,6 @@ class ComparisonKeyValue(Value):
 
     def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         return ComparisonKeyValue(self.compare, args[0])
-
-
-@handles(any)
-def _any(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(any(value.truth(tx) for value in iterate_over(tx, obj)))
-
-
-@handles(all)
-def _all(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(all(value.truth(tx) for value in iterate_over(tx, obj)))
 
 
 @handles(sum)
@@ -331,16 +311,6 @@ def _map(tx: Interpreter, function: Value, /, *args: Value) -> Value:
     return MappedIteratorValue(step, lambda: (map, [function, *rows]), map)
 
 
-@handles(filter)
-def _filter(tx: Interpreter, function: Value, iterable: Value, /) -> Value:
-    return _filtered(tx, filter, function, iterable, True)
-
-
-@handles(itertools.filterfalse)
-def _filterfalse(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    return _filtered(tx, itertools.filterfalse, function, iterable, False)
-
-
 def _filtered(tx: Interpreter, cls: Any, function: Value, iterable: Value, wanted: bool) -> Value:
     iterator = iterable.iterate(tx)
 
@@ -352,11 +322,6 @@ def _filtered(tx: Interpreter, cls: Any, function: Value, iterable: Value, wante
         return None
 
     return MappedIteratorValue(step, lambda: (cls, [function, iterator]), cls)
-
-
-@handles(itertools.chain)
-def _chain(tx: Interpreter, *iterables: Value) -> Value:
-    return GeneratorIteratorValue(itertools.chain.from_iterable(iterate_over(tx, each) for each in iterables))
 
 
 @handles(itertools.chain.from_iterable)
@@ -435,19 +400,9 @@ def _as_int(tx: Interpreter, number: Value) -> Value:
     return ConstantValue(int(number.constant(tx))) if number.python_type() is bool else number
 
 
-@handles(itertools.cycle)
-def _cycle(tx: Interpreter, iterable: Value) -> Value:
-    return GeneratorIteratorValue(itertools.cycle(_steps(tx, iterable)))
-
-
 @handles_each(itertools.takewhile, itertools.dropwhile)
 def _while(fn: Any, tx: Interpreter, function: Value, iterable: Value) -> Value:
     return GeneratorIteratorValue(fn(lambda value: _call(tx, function, value).truth(tx), _steps(tx, iterable)))
-
-
-@handles(itertools.starmap)
-def _starmap(tx: Interpreter, function: Value, iterable: Value) -> Value:
-    return GeneratorIteratorValue(_call(tx, function, *tx.list_of(row)) for row in _steps(tx, iterable))
 
 
 @handles(itertools.compress)
@@ -496,3 +451,24 @@ def _batched(tx: Interpreter, iterable: Value, n: Value) -> Value:
 
 if hasattr(itertools, "batched"):  # Python 3.12
     HANDLERS[itertools.batched] = _batched
+
+
+add_rules(
+    {
+        sorted: lambda tx, obj, *, key=None, reverse=None: ListValue(sorted_values(tx, tx.list_of(obj), key, reverse)),
+        functools.cmp_to_key: lambda tx, mycmp: ComparisonKeyValue(mycmp, mycmp),
+        any: lambda tx, obj: ConstantValue(any(value.truth(tx) for value in iterate_over(tx, obj))),
+        all: lambda tx, obj: ConstantValue(all(value.truth(tx) for value in iterate_over(tx, obj))),
+        filter: lambda tx, function, iterable, /: _filtered(tx, filter, function, iterable, True),
+        itertools.filterfalse: lambda tx, function, iterable: _filtered(
+            tx, itertools.filterfalse, function, iterable, False
+        ),
+        itertools.chain: lambda tx, *iterables: GeneratorIteratorValue(
+            itertools.chain.from_iterable(iterate_over(tx, each) for each in iterables)
+        ),
+        itertools.cycle: lambda tx, iterable: GeneratorIteratorValue(itertools.cycle(_steps(tx, iterable))),
+        itertools.starmap: lambda tx, function, iterable: GeneratorIteratorValue(
+            _call(tx, function, *tx.list_of(row)) for row in _steps(tx, iterable)
+        ),
+    }
+)

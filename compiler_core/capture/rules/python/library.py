@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
-from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.rules.table import add_rules, handles, handles_each
 from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, Value, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -90,16 +90,6 @@ def _make(cls: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
     return GetterValue(cls, args, kwargs)
 
 
-@handles(operator.truth)
-def _truth(tx: Interpreter, obj: Value) -> Value:
-    return ConstantValue(obj.truth(tx))
-
-
-@handles(operator.is_not)
-def _is_not(tx: Interpreter, left: Value, right: Value) -> Value:
-    return ConstantValue(not tx.is_same(left, right))
-
-
 @handles(operator.setitem)
 def _setitem(tx: Interpreter, obj: Value, key: Value, value: Value) -> Value:
     obj.set_item(tx, key, value)
@@ -112,11 +102,6 @@ def _delitem(tx: Interpreter, obj: Value, key: Value) -> Value:
     return NONE
 
 
-@handles(operator.concat)
-def _concat(tx: Interpreter, left: Value, right: Value) -> Value:
-    return binary(operator.add, tx, left, right)
-
-
 @handles(operator.indexOf)
 def _index_of(tx: Interpreter, obj: Value, item: Value) -> Value:
     values = tx.list_of(obj)
@@ -124,16 +109,6 @@ def _index_of(tx: Interpreter, obj: Value, item: Value) -> Value:
         if tx.is_same_or_equal(value, item):
             return ConstantValue(i)
     raise observed_exception(ValueError, "sequence.index(x): x not in sequence")
-
-
-@handles(operator.countOf)
-def _count_of(tx: Interpreter, obj: Value, item: Value) -> Value:
-    return ConstantValue(sum(tx.is_same_or_equal(v, item) for v in tx.list_of(obj)))
-
-
-@handles(operator.call)
-def _call(tx: Interpreter, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
-    return obj.call(tx, args, kwargs)
 
 
 def _class_of(tx: Interpreter, value: Value) -> Any:
@@ -381,3 +356,16 @@ def _chosen(cls: type, classes: Iterable[type]) -> type:
     chooser: Any = functools.singledispatch(lambda _: None)
     made = {chooser.register(each, functools.partial(lambda _: None)): each for each in classes}
     return made[chooser.dispatch(cls)]
+
+
+add_rules(
+    {
+        operator.truth: lambda tx, obj: ConstantValue(obj.truth(tx)),
+        operator.is_not: lambda tx, left, right: ConstantValue(not tx.is_same(left, right)),
+        operator.concat: lambda tx, left, right: binary(operator.add, tx, left, right),
+        operator.countOf: lambda tx, obj, item: ConstantValue(
+            sum(tx.is_same_or_equal(v, item) for v in tx.list_of(obj))
+        ),
+        operator.call: lambda tx, obj, /, *args, **kwargs: obj.call(tx, args, kwargs),
+    }
+)

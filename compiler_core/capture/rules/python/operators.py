@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.rules.python.text import percent_format
-from compiler_core.capture.rules.table import handles, handles_each
+from compiler_core.capture.rules.table import add_rules, handles_each
 from compiler_core.capture.values import arrays, reads
 from compiler_core.capture.values.arrays import ArrayValue
 from compiler_core.capture.values.base import Value, observed_exception, to_index
@@ -285,31 +285,6 @@ def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
     return fold(tx, op, [operand], {})
 
 
-@handles(operator.not_)
-def _not(tx: Interpreter, operand: Value) -> Value:
-    return ConstantValue(not operand.truth(tx))
-
-
-@handles(operator.is_)
-def _is(tx: Interpreter, left: Value, right: Value) -> Value:
-    return ConstantValue(tx.is_same(left, right))
-
-
-@handles(operator.index)
-def _index(tx: Interpreter, obj: Value) -> Value:
-    return to_index(tx, obj) if isinstance(obj, ObjectValue) else fold(tx, operator.index, [obj], {})
-
-
-@handles(operator.getitem)
-def _getitem(tx: Interpreter, obj: Value, key: Value) -> Value:
-    return obj.get_item(tx, key)
-
-
-@handles(operator.contains)
-def _contains(tx: Interpreter, obj: Value, item: Value) -> Value:
-    return ConstantValue(obj.contains(tx, item))
-
-
 _ORDER_COMPARISONS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _SET_OPERATIONS = (operator.and_, operator.or_, operator.sub, operator.xor)
 
@@ -531,3 +506,16 @@ def _stand_in(tx: Interpreter, value: Value) -> Any:
     if type(value) in (ObjectValue, ExceptionValue):
         return type(value.python_type().__name__, (), {})()
     raise Unsupported("unsupported operation", str(value))
+
+
+add_rules(
+    {
+        operator.not_: lambda tx, operand: ConstantValue(not operand.truth(tx)),
+        operator.is_: lambda tx, left, right: ConstantValue(tx.is_same(left, right)),
+        operator.index: lambda tx, obj: (
+            to_index(tx, obj) if isinstance(obj, ObjectValue) else fold(tx, operator.index, [obj], {})
+        ),
+        operator.getitem: lambda tx, obj, key: obj.get_item(tx, key),
+        operator.contains: lambda tx, obj, item: ConstantValue(obj.contains(tx, item)),
+    }
+)
