@@ -1,8 +1,8 @@
 """The table of rules for calls.
 
 `@handles(len)` makes the decorated function the rule for that callable: it gets the interpreter and the values of the
-arguments.  `@handles_each(min, max)` makes it the rule for several callables and passes the callable first.  `add_rules` has rows
-for rules that are one expression.
+arguments.  `@handles_each(min, max)` makes it the rule for several callables and passes the callable first.
+`add_rules` has rows for rules that are one expression.
 """
 
 from __future__ import annotations

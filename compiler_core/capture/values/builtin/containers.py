@@ -10,6 +10,7 @@ is from outside, and the value if the frame made it.  The key of an object whose
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -233,6 +234,18 @@ SPECIAL_OPERATORS = {
 }  # fmt: skip
 
 
+_SPECIAL_METHODS: dict[str, Callable[..., Value]] = {
+    "__getitem__": lambda self, tx, key: self.get_item(tx, key),
+    "__setitem__": lambda self, tx, key, value: self.set_item(tx, key, value) or NONE,
+    "__delitem__": lambda self, tx, key: self.del_item(tx, key) or NONE,
+    "__contains__": lambda self, tx, item: ConstantValue(self.contains(tx, item)),
+    "__hash__": lambda self, tx: ConstantValue(hash(self.as_key(tx))),
+    "__len__": lambda self, tx: ConstantValue(self.length(tx)),
+    "__iter__": lambda self, tx: self.iterate(tx),
+}
+"""Special methods that are called by name: ``super().__setitem__(...)``, ``key=d.__getitem__``."""
+
+
 class ContainerValue(Value):
     """A sequence, dict or set.  Methods of the Python type are methods of these classes, prefixed with ``method_``."""
 
@@ -291,6 +304,8 @@ class ContainerValue(Value):
         method: Callable[..., Value] | None = getattr(self, f"method_{name}", None)
         if method is None and name in SPECIAL_OPERATORS and len(args) == 1:
             return self._operate(tx, name, args[0])
+        if method is None and name in _SPECIAL_METHODS:
+            method = functools.partial(_SPECIAL_METHODS[name], self)
         if method is None:
             raise Unsupported("unsupported call", f"{self.cls.__name__}.{name}()")
         check_keywords(getattr(self.cls, name), kwargs)
@@ -304,31 +319,6 @@ class ContainerValue(Value):
         op, is_reflected = SPECIAL_OPERATORS[name]
         left, right = (other, self) if is_reflected else (self, other)
         return tx.builtin_operation(op, left, right) or ConstantValue(NotImplemented)
-
-    # --- special methods called by name: ``super().__setitem__(...)``, ``key=d.__getitem__``
-
-    def method___getitem__(self, tx: Interpreter, key: Value) -> Value:
-        return self.get_item(tx, key)
-
-    def method___setitem__(self, tx: Interpreter, key: Value, value: Value) -> Value:
-        self.set_item(tx, key, value)
-        return NONE
-
-    def method___delitem__(self, tx: Interpreter, key: Value) -> Value:
-        self.del_item(tx, key)
-        return NONE
-
-    def method___contains__(self, tx: Interpreter, item: Value) -> Value:
-        return ConstantValue(self.contains(tx, item))
-
-    def method___hash__(self, tx: Interpreter) -> Value:
-        return ConstantValue(hash(self.as_key(tx)))
-
-    def method___len__(self, tx: Interpreter) -> Value:
-        return ConstantValue(self.length(tx))
-
-    def method___iter__(self, tx: Interpreter) -> Value:
-        return self.iterate(tx)
 
     def reconstruct_contents(self, emit: Emitter) -> None:
         """Emits bytecode that pushes a builtin container with the same contents, for replaying mutations."""

@@ -6,7 +6,7 @@ import collections
 import functools
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -167,11 +167,33 @@ class TupleValue(SequenceValue):
             emit.call_object(self.cls, [TupleValue(values)])
 
 
+_Read = Callable[["Interpreter", Value], Any]
+
+
+def _item(tx: Interpreter, value: Value) -> Value:
+    return value
+
+
+def _number(tx: Interpreter, value: Value) -> Any:
+    return value.constant(tx)
+
+
+def _items(tx: Interpreter, value: Value) -> list[Value]:
+    return list(tx.list_of(value))
+
+
+_CHANGES: Mapping[str, tuple[_Read, ...]] = {
+    "insert": (_number, _item), "pop": (_number,), "reverse": (), "clear": (),
+}  # fmt: skip
+
+
 class ListValue(SequenceValue):
     """A list."""
 
     cls: Any = list
     mutable = True
+    changes = _CHANGES
+    """The methods that the Python list of values has, too, and how each reads its arguments."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -228,17 +250,17 @@ class ListValue(SequenceValue):
             self.unpack(tx).append(value)
         return NONE
 
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name not in self.changes or kwargs:
+            return super().call_method(tx, name, args, kwargs)
+        given = [read(tx, arg) for read, arg in zip(self.changes[name], args, strict=False)]
+        return self.change(tx, name, *given, *args[len(given) :])
+
     def change(self, tx: Interpreter, name: str, *args: Any) -> Value:
         """Calls a method of the Python list of values, which changes it."""
         self.prepare_mutation(tx)
-        with errors_of_program(IndexError):
+        with errors_of_program(IndexError, TypeError):
             return getattr(self.unpack(tx), name)(*args) or NONE
-
-    def method_insert(self, tx: Interpreter, index: Value, item: Value) -> Value:
-        return self.change(tx, "insert", index.constant(tx), item)
-
-    def method_pop(self, tx: Interpreter, index: Value | None = None) -> Value:
-        return self.change(tx, "pop", -1 if index is None else index.constant(tx))
 
     def method_remove(self, tx: Interpreter, item: Value) -> Value:
         for index, value in enumerate(self.unpack(tx)):
@@ -253,12 +275,6 @@ class ListValue(SequenceValue):
         self.prepare_mutation(tx)
         self.unpack(tx)[:] = ordered
         return NONE
-
-    def method_reverse(self, tx: Interpreter) -> Value:
-        return self.change(tx, "reverse")
-
-    def method_clear(self, tx: Interpreter) -> Value:
-        return self.change(tx, "clear")
 
     def method_copy(self, tx: Interpreter) -> Value:
         return ListValue(list(self.unpack(tx)))
@@ -397,10 +413,17 @@ def field_names(cls: type) -> tuple[str, ...]:
 # ---------------------------------------------------------------- ``collections.deque``
 
 
+_DEQUE_CHANGES: Mapping[str, tuple[_Read, ...]] = {
+    **_CHANGES, "pop": (), "popleft": (), "append": (_item,), "appendleft": (_item,), "extend": (_items,),
+    "extendleft": (_items,), "rotate": (_number,),
+}  # fmt: skip
+
+
 class DequeValue(ListValue):
     """A deque: a list that, with `maxlen`, drops items at one end when items are added at the other."""
 
     cls = collections.deque
+    changes = _DEQUE_CHANGES
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -421,7 +444,7 @@ class DequeValue(ListValue):
         self.prepare_mutation(tx)
         items = self.unpack(tx)
         changed = collections.deque(items, self.maxlen)
-        with errors_of_program(IndexError):
+        with errors_of_program(IndexError, TypeError):
             found: Value | None = getattr(changed, name)(*args)
         items[:] = changed
         return found or NONE
@@ -460,27 +483,6 @@ class DequeValue(ListValue):
     def iterate(self, tx: Interpreter) -> Value:
         return DequeIteratorValue(self.unpack(tx))
 
-    def method_append(self, tx: Interpreter, item: Value) -> Value:
-        return self.change(tx, "append", item)
-
-    def method_appendleft(self, tx: Interpreter, item: Value) -> Value:
-        return self.change(tx, "appendleft", item)
-
-    def method_extend(self, tx: Interpreter, other: Value) -> Value:
-        return self.change(tx, "extend", list(tx.list_of(other)))
-
-    def method_extendleft(self, tx: Interpreter, other: Value) -> Value:
-        return self.change(tx, "extendleft", list(tx.list_of(other)))
-
-    def method_pop(self, tx: Interpreter) -> Value:  # type: ignore[override]
-        return self.change(tx, "pop")
-
-    def method_popleft(self, tx: Interpreter) -> Value:
-        return self.change(tx, "popleft")
-
-    def method_rotate(self, tx: Interpreter, n: Value | None = None) -> Value:
-        return self.change(tx, "rotate", 1 if n is None else n.constant(tx))
-
     def method_copy(self, tx: Interpreter) -> Value:
         return self.new_like(list(self.unpack(tx)))
 
@@ -502,16 +504,13 @@ class DequeValue(ListValue):
             return observed_exception(ValueError, str(error))
         raise AssertionError
 
-    def method_sort(self, tx: Interpreter, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-        raise Unsupported("exception", "a deque has no sort()")
-
     def method___init__(self, tx: Interpreter, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
         size = None if maxlen is None else maxlen.constant(tx)
         with errors_of_program(TypeError, ValueError):
             self.maxlen = collections.deque(maxlen=size).maxlen
         self.prepare_mutation(tx)
         self.unpack(tx).clear()
-        return NONE if iterable is None else self.method_extend(tx, iterable)
+        return NONE if iterable is None else self.call_method(tx, "extend", [iterable], {})
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.cls, [ListValue(self._values), ConstantValue(self.maxlen)])
