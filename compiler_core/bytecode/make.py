@@ -5,7 +5,7 @@ A constructor returns an `Instruction` if one is enough in all versions, else a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
 
 from compiler_core.bytecode import opset
@@ -16,28 +16,31 @@ _BEFORE_3_12 = opset.VERSION < (3, 12)
 _BEFORE_3_13 = opset.VERSION < (3, 13)
 
 
-def _named(opname: str, name: str, arg: int | None = None) -> Instruction:
-    return Instruction(opname, arg, name)
+def _plain(opname: str) -> Callable[[], Instruction]:
+    return lambda: Instruction(opname)
 
 
-def _counted(opname: str, count: int) -> Instruction:
-    return Instruction(opname, count, count)
+def _named(opname: str, arg: int | None = None) -> Callable[[str], Instruction]:
+    return lambda name: Instruction(opname, arg, name)
 
 
-def nop() -> Instruction:
-    """Does nothing; it can carry a line number or be the target of a jump."""
-    return Instruction("NOP")
+def _counted(opname: str) -> Callable[[int], Instruction]:
+    return lambda count: Instruction(opname, count, count)
+
+
+nop = _plain("NOP")
+"""Does nothing; it can carry a line number or be the target of a jump."""
 
 
 def resume() -> Instruction:
     """Returns the RESUME at the start of every function, after its cells are made."""
-    return _counted("RESUME", 0)
+    return Instruction("RESUME", 0, 0)
 
 
 def prologue(cells: Iterable[str] = (), n_free: int = 0) -> list[Instruction]:
     """Returns the first instructions of a function with these cell variables and this many free variables."""
-    free = [_counted("COPY_FREE_VARS", n_free)] if n_free else []
-    return [*free, *(_named("MAKE_CELL", name) for name in cells), resume()]
+    free = [Instruction("COPY_FREE_VARS", n_free, n_free)] if n_free else []
+    return [*free, *(Instruction("MAKE_CELL", None, name) for name in cells), resume()]
 
 
 def load_const(value: object) -> Instruction:
@@ -45,34 +48,18 @@ def load_const(value: object) -> Instruction:
     return Instruction("LOAD_CONST", None, value)
 
 
-def load_fast(name: str) -> Instruction:
-    """Pushes the value of a local variable."""
-    return _named("LOAD_FAST", name)
-
-
-def store_fast(name: str) -> Instruction:
-    """Pops a value into a local variable."""
-    return _named("STORE_FAST", name)
-
-
-def delete_fast(name: str) -> Instruction:
-    """Deletes a local variable."""
-    return _named("DELETE_FAST", name)
-
-
-def load_deref(name: str) -> Instruction:
-    """Pushes the value in the cell of a cell or free variable."""
-    return _named("LOAD_DEREF", name)
-
-
-def store_deref(name: str) -> Instruction:
-    """Pops a value into the cell of a cell or free variable."""
-    return _named("STORE_DEREF", name)
-
-
-def load_closure(name: str) -> Instruction:
-    """Pushes the cell itself."""
-    return _named("LOAD_CLOSURE", name)
+load_fast = _named("LOAD_FAST")
+"""Pushes the value of a local variable."""
+store_fast = _named("STORE_FAST")
+"""Pops a value into a local variable."""
+delete_fast = _named("DELETE_FAST")
+"""Deletes a local variable."""
+load_deref = _named("LOAD_DEREF")
+"""Pushes the value in the cell of a cell or free variable."""
+store_deref = _named("STORE_DEREF")
+"""Pops a value into the cell of a cell or free variable."""
+load_closure = _named("LOAD_CLOSURE")
+"""Pushes the cell itself."""
 
 
 def cell_parameter(name: str) -> str:
@@ -85,29 +72,16 @@ def adopt_cell(name: str) -> list[Instruction]:
     return [load_fast(cell_parameter(name)), store_fast(name), delete_fast(cell_parameter(name))]
 
 
-def load_global(name: str) -> Instruction:
-    """Pushes the value of a global or builtin name."""
-    return _named("LOAD_GLOBAL", name, 0)
-
-
-def load_attr(name: str) -> Instruction:
-    """Replaces the object on top of the stack by its attribute."""
-    return _named("LOAD_ATTR", name, 0)
-
-
-def store_attr(name: str) -> Instruction:
-    """Stack before: the value, the object."""
-    return _named("STORE_ATTR", name)
-
-
-def load_subscript() -> Instruction:
-    """Pops a container and a key, and pushes the item."""
-    return Instruction("BINARY_SUBSCR")
-
-
-def store_subscript() -> Instruction:
-    """Stack before: the value, the container, the key."""
-    return Instruction("STORE_SUBSCR")
+load_global = _named("LOAD_GLOBAL", 0)
+"""Pushes the value of a global or builtin name."""
+load_attr = _named("LOAD_ATTR", 0)
+"""Replaces the object on top of the stack by its attribute."""
+store_attr = _named("STORE_ATTR")
+"""Stack before: the value, the object."""
+load_subscript = _plain("BINARY_SUBSCR")
+"""Pops a container and a key, and pushes the item."""
+store_subscript = _plain("STORE_SUBSCR")
+"""Stack before: the value, the container, the key."""
 
 
 def binary_op(symbol: str) -> Instruction:
@@ -117,47 +91,25 @@ def binary_op(symbol: str) -> Instruction:
 
 def is_op() -> Instruction:
     """Pops two objects, and pushes whether they are the same object."""
-    return _counted("IS_OP", 0)
+    return Instruction("IS_OP", 0, 0)
 
 
-def build_tuple(count: int) -> Instruction:
-    """Pops `count` values, and pushes a tuple of them."""
-    return _counted("BUILD_TUPLE", count)
-
-
-def build_list(count: int) -> Instruction:
-    """Pops `count` values, and pushes a list of them."""
-    return _counted("BUILD_LIST", count)
-
-
-def build_map(count: int) -> Instruction:
-    """Stack before: key and value, `count` times."""
-    return _counted("BUILD_MAP", count)
-
-
-def unpack_sequence(count: int) -> Instruction:
-    """Leaves the first item on top."""
-    return _counted("UNPACK_SEQUENCE", count)
-
-
-def copy(depth: int) -> Instruction:
-    """Pushes the value at `depth` from the top; 1 is the top itself."""
-    return _counted("COPY", depth)
-
-
-def swap(depth: int) -> Instruction:
-    """Swaps the top of the stack with the value at `depth` from the top; 1 is the top itself."""
-    return _counted("SWAP", depth)
-
-
-def pop_top() -> Instruction:
-    """Drops the top of the stack."""
-    return Instruction("POP_TOP")
-
-
-def push_null() -> Instruction:
-    """Pushes the NULL that stands beside a callable."""
-    return Instruction("PUSH_NULL")
+build_tuple = _counted("BUILD_TUPLE")
+"""Pops `count` values, and pushes a tuple of them."""
+build_list = _counted("BUILD_LIST")
+"""Pops `count` values, and pushes a list of them."""
+build_map = _counted("BUILD_MAP")
+"""Stack before: key and value, `count` times."""
+unpack_sequence = _counted("UNPACK_SEQUENCE")
+"""Leaves the first item on top."""
+copy = _counted("COPY")
+"""Pushes the value at `depth` from the top; 1 is the top itself."""
+swap = _counted("SWAP")
+"""Swaps the top of the stack with the value at `depth` from the top; 1 is the top itself."""
+pop_top = _plain("POP_TOP")
+"""Drops the top of the stack."""
+push_null = _plain("PUSH_NULL")
+"""Pushes the NULL that stands beside a callable."""
 
 
 def begin_except() -> list[Instruction]:
@@ -170,9 +122,8 @@ def to_bool() -> list[Instruction]:
     return [Instruction("UNARY_NOT"), Instruction("UNARY_NOT")] if _BEFORE_3_13 else [Instruction("TO_BOOL")]
 
 
-def return_value() -> Instruction:
-    """Returns the top of the stack from the function."""
-    return Instruction("RETURN_VALUE")
+return_value = _plain("RETURN_VALUE")
+"""Returns the top of the stack from the function."""
 
 
 def jump(target: Instruction) -> Instruction:
@@ -201,10 +152,14 @@ def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
     if len(names) > n_args:
         raise CompilerBug(f"a call with {n_args} arguments cannot have {len(names)} keywords")
     if not _BEFORE_3_13:
-        return [load_const(names), _counted("CALL_KW", n_args)] if names else [_counted("CALL", n_args)]
+        return (
+            [load_const(names), Instruction("CALL_KW", n_args, n_args)]
+            if names
+            else [Instruction("CALL", n_args, n_args)]
+        )
     keywords = [Instruction("KW_NAMES", None, names)] if names else []
-    announced = [_counted("PRECALL", n_args)] if _BEFORE_3_12 else []
-    return [*keywords, *announced, _counted("CALL", n_args)]
+    announced = [Instruction("PRECALL", n_args, n_args)] if _BEFORE_3_12 else []
+    return [*keywords, *announced, Instruction("CALL", n_args, n_args)]
 
 
 def load_callable(loading: Sequence[Instruction]) -> list[Instruction]:
@@ -217,8 +172,8 @@ def function(code: CodeType) -> list[Instruction]:
     """Pushes a function with this code, the globals of the code that makes it, and its cells of the same names."""
     free = [load_closure(name) for name in code.co_freevars]
     if not free:
-        return [load_const(code), _counted("MAKE_FUNCTION", 0)]
+        return [load_const(code), Instruction("MAKE_FUNCTION", 0, 0)]
     closure = [*free, build_tuple(len(free)), load_const(code)]
     if _BEFORE_3_13:
-        return [*closure, _counted("MAKE_FUNCTION", 8)]
-    return [*closure, Instruction("MAKE_FUNCTION"), _counted("SET_FUNCTION_ATTRIBUTE", 8)]
+        return [*closure, Instruction("MAKE_FUNCTION", 8, 8)]
+    return [*closure, Instruction("MAKE_FUNCTION"), Instruction("SET_FUNCTION_ATTRIBUTE", 8, 8)]
