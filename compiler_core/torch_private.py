@@ -147,6 +147,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "device_constructors": "torch.utils._device._device_constructors",
     "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
     "disable_current_modes": "torch.utils._python_dispatch._disable_current_modes",
+    "NestedIntNode": "torch.nested._internal.nested_int.NestedIntNode",
     "is_traceable_wrapper_subclass": "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
     "get_current_dispatch_mode_stack": "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
     "pytree": "torch.utils._pytree",

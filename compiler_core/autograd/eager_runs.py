@@ -26,7 +26,7 @@ from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.node_facts import communicates, is_random
 from compiler_core.support.recorded_calls import with_recorded_calls
-from compiler_core.support.tensors import has_own_kernels, storage_id, tensors_in
+from compiler_core.support.tensors import has_own_kernels, is_wrapper, storage_id, tensors_in
 from compiler_core.torch_private import (
     DelayedError,
     DisableAutocast,
@@ -220,7 +220,8 @@ def written_inputs(graph: torch.fx.GraphModule) -> list[int]:
     Capture's fake tensors count writes in ``_version``, except those that an operator makes to ``out=`` through a view
     without history.
     """
-    inputs = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+    placeholders = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+    inputs = [None if is_wrapper(value) else value for value in placeholders]  # its inner tensors are inputs, too
     values = [(n, t) for n in graph.graph.nodes for t in tensors_in(n.meta.get("val"))]
     written = [t for n, t in values if t._version > 0 or "out" in n.kwargs]
     changed = {storage_id(t) for t in written if t.layout is torch.strided}  # a sparse tensor has no storage

@@ -190,10 +190,12 @@ KINDS: dict[BreakReason, BreakKind] = {
         "tensors (index_add, gather), or with to_dense() if it is small.",
     ),
     "tensor subclass": BreakKind(
-        "A tensor of a class with its own kernels (__torch_dispatch__), such as a nested, masked or quantised tensor, "
-        "is used here: the class computes each operation in Python, as without the compiler.",
-        "Nothing to change if little else is computed here. Otherwise unwrap the tensor (values() of a jagged tensor, "
-        "get_data() of a masked one) before the compiled function, and wrap the results after it.",
+        "A tensor of a class with its own kernels (__torch_dispatch__) is used here in a way that a graph cannot hold: "
+        "the class, such as that of masked tensors, does not name its inner tensors (__tensor_flatten__), or this asks "
+        "for more than the result of an operation. Python does it, as without the compiler.",
+        "Nothing to change if little else is computed here. Otherwise ask for less (size(0) of a jagged tensor, not "
+        "shape[0]), or unwrap the tensor (get_data() of a masked one) before the compiled function, and wrap the "
+        "results after it.",
     ),
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",

@@ -45,7 +45,12 @@ from compiler_core.capture.values.builtin.symbols import (
     symbolic_extreme,
 )
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, is_subclass_of_program
+from compiler_core.capture.values.tensor_subclasses import (
+    SubclassTensorValue,
+    TraceableWrapperValue,
+    is_subclass_of_program,
+    is_traceable,
+)
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source, plain_tensor
 from compiler_core.guards.value_guards import NUMPY_NUMBERS
@@ -63,7 +68,16 @@ from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED, check_condition
 from compiler_core.support.node_facts import Checkpoint, custom_operator
 from compiler_core.support.opaque_ops import fake_implementation
-from compiler_core.support.tensors import HALF_TYPES, compute_gradients, history, is_freed, storage_id, tensors_in
+from compiler_core.support.tensors import (
+    HALF_TYPES,
+    compute_gradients,
+    fake_wrapper,
+    history,
+    is_freed,
+    is_wrapper,
+    storage_id,
+    tensors_in,
+)
 from compiler_core.support.torch_state import (
     STATE_CHANGING_FUNCTIONS,
     StateChange,
@@ -75,6 +89,7 @@ from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, 
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
+    from compiler_core.records.capture import BreakReason
     from compiler_core.tools.step_recorder import StepRecorder
 
 
@@ -103,6 +118,8 @@ class GraphBuilder:
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self.current_tx: Any = None
         """The interpreter that is running: that of the frame or of an inlined call."""
+        self._has_wrappers = False
+        """Whether an operation has taken or made a tensor of a wrapper subclass."""
         self._last_placeholder: fx.Node | None = None
         self._input_names: dict[str, int] = {}
         self._values_by_fake: dict[int, TensorValue] = {}
@@ -285,7 +302,7 @@ class GraphBuilder:
         operands = [self._read_tensor(tx, each, cls) if isinstance(each, ReadValue) else each for each in read.args]
         return self.call_function(tx, read.function, operands, {})
 
-    def _check_can_wait(self) -> None:
+    def _check_can_wait(self, reason: BreakReason = "tensor value read") -> None:
         """Checks that the graph can have an operation that waits for what others have computed: it runs in parts.
 
         A condition on sizes that data decide may not hold, and the frame runs again, which others may not see.
@@ -296,13 +313,13 @@ class GraphBuilder:
         elif has_ranks():
             what = "beside other ranks"
         if what:
-            raise Unsupported("tensor value read", f"the graph would wait for data {what}")
+            raise Unsupported(reason, f"the graph would run in parts {what}")
         self.waits = True
 
     def keep_whole(self, what: str) -> None:
         """Notes that the graph has an operation that cannot be in a graph in parts."""
         if self.waits:
-            raise Unsupported("tensor value read", f"the graph waits for data {what}")
+            raise Unsupported("tensor value read", f"the graph runs in parts {what}")
         self.must_be_whole = what
 
     def _compute(self, operation: Any, args: Sequence[Any], value: Any) -> fx.Node:
@@ -326,7 +343,13 @@ class GraphBuilder:
         if isinstance(value, SymbolicNumber):
             return value.value if value.sym.node.expr.is_number else value.sym
         assert value.real is not None and value.source is not None
-        return make_fake(fresh, value.real, self._symbolic_context(value.real, value.source))
+        return self._example_tensor(value.real, value.source, fresh)
+
+    def _example_tensor(self, real: torch.Tensor, source: Source, fresh: FakeMode) -> torch.Tensor:
+        if is_wrapper(real):
+            example = lambda name: self._example_tensor(getattr(real, name), AttrSource(source, name), fresh)  # noqa: E731
+            return fake_wrapper(real, example, fresh)
+        return make_fake(fresh, real, self._symbolic_context(real, source))
 
     def _set_meta(self, node: fx.Node, value: Any) -> None:
         location = self.guards.location
@@ -398,8 +421,12 @@ class GraphBuilder:
         else:
             result, warnings = self._run(target, fake_args, fake_kwargs)
         self._check_view_history(fake_args)
-        if waits := self.mode.waits:
-            self._check_can_wait()
+        wrappers = list(filter(is_wrapper, tensors_in([*fake_args, *fake_kwargs.values(), result])))
+        self._has_wrappers |= bool(wrappers)
+        if self._has_wrappers:
+            self._note_writes(tx)
+        if waits := self.mode.waits or bool(wrappers):
+            self._check_can_wait("tensor subclass" if wrappers else "tensor value read")
         self.add_conditions()
         node = self.fx_graph.create_node(op, target, tuple(node_args), node_kwargs)
         if waits:
@@ -407,6 +434,15 @@ class GraphBuilder:
         value = self._wrap_result(result, node, warnings)
         self._note_measured(value)
         return value
+
+    def _note_writes(self, tx: Interpreter) -> None:
+        """Counts the writes that classes of wrappers have made to the memory of inputs, below autograd."""
+        for value in list(self.inputs):
+            if isinstance(value, TraceableWrapperValue):
+                value.note_writes(tx)
+        for fake in self._input_fakes():
+            if not fake._version and not is_wrapper(fake) and storage_id(fake) in self.mode.written:
+                torch.autograd.graph.increment_version(fake)
 
     def _may_be_differentiated(self, tx: Interpreter, args: Sequence[Value]) -> bool:
         """Whether gradients through an operation may be computed while it is captured: in a step or a transform."""
@@ -419,6 +455,8 @@ class GraphBuilder:
         """Notes the sizes of a result that data decide."""
         known = self.symbols.env.measured
         for tensor in value.known_values() if isinstance(value, SequenceValue) else [value]:
+            if isinstance(tensor, TraceableWrapperValue):
+                continue
             if isinstance(tensor, TensorValue) and tensor._fake is not None and tensor.source is None:
                 for dim, size in enumerate(tensor._fake.shape):
                     if isinstance(size, torch.SymInt) and is_unbacked(size.node._expr):
@@ -684,14 +722,16 @@ class GraphBuilder:
     def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
         known = self._values_by_fake.get(id(fake))
         if known is None:
-            if is_subclass_of_program(type(fake)):
+            if is_subclass_of_program(type(fake)) and not is_traceable(fake):
                 name = getattr(node.target, "__name__", node.target)
                 raise Unsupported("unsupported call", f"{name} makes a {type(fake).__name__}, a tensor subclass")
             # an in-place operation returns its argument, which has a value already
             # (a view made with gradients off has is_leaf set, too)
-            if fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake)):
+            is_leaf = fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake))
+            if is_leaf and not is_wrapper(fake):  # what makes a wrapper runs as it is
                 self.add_leaf(fake, f"{getattr(node.target, '__name__', node.target)}(..., requires_grad=True)")
-            known = self._values_by_fake[id(fake)] = TensorValue(fake, node)
+            made = TraceableWrapperValue if is_traceable(fake) else TensorValue
+            known = self._values_by_fake[id(fake)] = made(fake, node)
         return known
 
     def _item_result(self, item: Any, node: fx.Node, i: int) -> Value:

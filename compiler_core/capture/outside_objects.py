@@ -43,9 +43,11 @@ from compiler_core.capture.values.tensor_subclasses import (
     DistributedTensorValue,
     SparseTensorValue,
     SubclassTensorValue,
+    TraceableWrapperValue,
     WrapperTensorValue,
     is_distributed_tensor,
     is_subclass_of_program,
+    is_traceable,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
@@ -220,6 +222,8 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return TensorValue(source=source, real=obj)
     if is_distributed_tensor(obj):
         return DistributedTensorValue(obj, source)
+    if is_traceable(obj):
+        return TraceableWrapperValue(source=source, real=obj)
     if is_instance(obj, torch.Tensor) and has_own_kernels(obj):
         return WrapperTensorValue(type(obj), source=source, real=obj)
     if is_subclass_of_program(type(obj)) and _is_plain_tensor(obj):

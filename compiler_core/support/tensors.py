@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -111,6 +111,58 @@ def has_own_kernels(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's class computes operators itself, by ``__torch_dispatch__``: its memory may be
     elsewhere."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+# ---------------------------------------------------------------- wrapper subclasses
+
+
+def is_wrapper(value: Any) -> bool:
+    """Returns whether a value is a tensor of a class that computes with inner tensors, which it names."""
+    cls = type(value)  # an attribute of the tensor itself could run code of the program
+    is_named = hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
+    return is_named and isinstance(value, torch.Tensor) and not cls.__module__.startswith("torch.distributed.")
+
+
+def fake_wrapper(real: Any, fake_of: Callable[[str], torch.Tensor], mode: Any) -> torch.Tensor:
+    """Returns a wrapper like `real` of the fake inner tensors that `fake_of` gives by name."""
+    names, context = real.__tensor_flatten__()
+    inner = {name: fake_of(name) for name in names}
+    with mode, DisableTorchFunctionSubclass(), torch.no_grad():
+        fake: torch.Tensor = type(real).__tensor_unflatten__(inner, context, real.size(), real.stride())
+    return fake.requires_grad_(real.requires_grad)
+
+
+def wrapper_facts(tensor: Any, symbolic: Sequence[int] = ()) -> tuple[Any, ...]:
+    """Returns what decides how a wrapper's operations compute, besides its class and its inner tensors.  Guards compare
+    it.  `symbolic` are the numbers of sizes, and of strides after them, that are left out."""
+    with DisableTorchFunctionSubclass():
+        names, _ = tensor.__tensor_flatten__()
+        layout = (n for i, n in enumerate((*tensor.size(), *tensor.stride())) if i not in symbolic)
+        return (*names, context_text(tensor), str(tensor.dtype), str(tensor.device), tensor.requires_grad, *layout)
+
+
+def context_text(tensor: Any) -> str | None:
+    """Returns what else ``__tensor_flatten__`` says of a wrapper, as text; None if it is more than plain data."""
+    _, context = tensor.__tensor_flatten__()
+    return repr(context) if _is_plain(context) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
+    if type(value) in (tuple, list, torch.Size):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in _PLAIN_TYPES
+
+
+_PLAIN_TYPES = (
+    int, float, bool, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
+
+
+def is_ragged_size(size: Any) -> bool:
+    """Returns whether a size is that of the ragged dimension of a jagged tensor, which is no number."""
+    return isinstance(size, torch.SymInt) and bool(size.node.is_nested_int())
 
 
 def gradient_function(tensor: torch.Tensor) -> Any:

@@ -25,7 +25,6 @@ STOCK_ONLY = {
     "stock_only.branches_of_other_shapes": "sizes of what torch.cond returns would be known only when the graph runs",
     "stock_only.loop_with_gradients": "the backward of while_loop needs all steps, of a number that data decide",
     "stock_only.data_of_a_parameter": "autograd's history of a tensor whose .data is set belongs to other memory",
-    "stock_only.jagged": "nested tensors have a shape that is no tuple of numbers, and operators of their own",
     "stock_only.module_in_a_function": "a graph has all tensors that a Function reads as its arguments",
 }
 """Programs that stock captures as one graph and ours does not, with the reason.  At most ten."""

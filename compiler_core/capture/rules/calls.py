@@ -303,6 +303,8 @@ def construct(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
     is_captured = issubclass(cls, torch.nn.Module) or f"{home}.{cls.__qualname__}".startswith(_CAPTURED)
     from_torch = home.startswith("torch.") and (not is_captured or cls is torch.amp.GradScaler)
     is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
+    if is_tensor and hasattr(cls, "__tensor_flatten__") and is_wrapper_class(cls):
+        return tx.graph.call_function(tx, cls, args, kwargs)
     if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:
         raise Unsupported(_kind_of_skipped(cls), f"{public_name(cls)}()")
     if hasattr(cls, "__del__"):

@@ -21,13 +21,14 @@ from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import custom_operator, squeeze_reduced_dims, written_tensors
 from compiler_core.support.operators import Fact, facts, is_pointwise, like_argument
 from compiler_core.support.subgraphs import OPERATORS
-from compiler_core.support.tensors import MASK_TYPES, tensors_in
+from compiler_core.support.tensors import MASK_TYPES, storage_id, tensors_in
 from compiler_core.support.torch_state import has_ranks, set_device_guard
 from compiler_core.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
     HigherOrderOperator,
+    NestedIntNode,
     OpOverload,
     UnsupportedOperatorException,
     is_non_overlapping_and_dense_or_false,
@@ -85,8 +86,23 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     _called: dict[Any, None] | None = None
     _offsets: dict[tuple[Any, ...], Any] | None = None
     """The offsets of views by indices that data decide, by the tensor's layout and the index."""
+    written: set[int]
+    """The memory that operators have written to.  The inner tensors of a wrapper share no count of writes with views of
+    them, which its class makes below autograd."""
     waits = False
     """Whether an operator has waited for data: they decide a size of its result, or whether it raises an error."""
+
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """Returns the ragged size of offsets, which is equal to itself only; PyTorch would make it a symbol."""
+        if nt_tensor_id is None:
+            nt_tensor_id = self.nt_tensor_id_counter
+            self.nt_tensor_id_counter += 1
+        size: Any = torch.SymInt
+        return size(NestedIntNode(nt_tensor_id, 1))
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.written = set()
 
     def forget_real_tensors(self) -> None:
         """Forgets which real tensors have fake ones.
@@ -110,6 +126,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[arg-type]
+        if any(hasattr(each, "__tensor_flatten__") for each in types):
+            return NotImplemented  # the class calls operators on its inner tensors
         known = facts(func)
         if self._called is not None and not self._in_operator:
             self._called[func] = None
@@ -157,6 +175,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.waits = True
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
+            self.written.update(map(storage_id, written))
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
         if known & CORRECTED or func in CORRECTED_FOR_SOME:

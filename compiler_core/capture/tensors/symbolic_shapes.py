@@ -42,6 +42,7 @@ from compiler_core.guards.sources import (
 )
 from compiler_core.records import ItemId, Symbol
 from compiler_core.support.fx_symbols import EXPRESSION_NAMES, MAX_SYMBOLIC_INT
+from compiler_core.support.tensors import is_ragged_size
 from compiler_core.torch_private import (
     BitwiseFn_bitwise_and,
     BitwiseFn_bitwise_or,
@@ -167,7 +168,7 @@ class Symbols:
         """Notes the symbols of the fake tensor at `source`."""
         for method in ("size", "stride"):
             for i, extent in enumerate(getattr(fake, method)()):
-                if isinstance(extent, torch.SymInt):
+                if isinstance(extent, torch.SymInt) and not is_ragged_size(extent):
                     self._note(extent, TensorPropertySource(source, method, i))
 
     def specialize_named(self, text: str) -> bool:

@@ -1,7 +1,12 @@
-"""Tensors of other kinds: of programs' subclasses of ``torch.Tensor``, and sparse and distributed ones.
+"""Tensors of other kinds: of programs' subclasses of ``torch.Tensor``, of wrapper subclasses, sparse and distributed.
 
 In the graph a tensor of a program's subclass is a plain one: the subclass lives in Python only.  Its
-``__torch_function__`` is captured where PyTorch calls it (`rules/torch/overrides.py`).  A graph cannot hold the others.
+``__torch_function__`` is captured where PyTorch calls it (`rules/torch/overrides.py`).
+
+A wrapper subclass computes with inner tensors, by ``__torch_dispatch__``.  Where ``__tensor_flatten__`` names them and
+``__tensor_unflatten__`` makes a tensor of others, capture has one of fake tensors, and operations on it are nodes of
+the graph.  They run as they are, between the parts that are compiled (`pipeline/parts.py`): autograd records them on
+the wrapper, not on what is in it.  A graph cannot hold the others.
 """
 
 from __future__ import annotations
@@ -21,16 +26,33 @@ from compiler_core.capture.values.base import (
     NamedMethodValue,
     OutsideValue,
     Value,
+    constants,
     is_data_descriptor,
     lookup_in_mro,
 )
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
+from compiler_core.capture.values.tensor import (
+    GRADIENT_HOOKS,
+    INPLACE_RESHAPES,
+    METADATA_METHODS,
+    UNSUPPORTED_METHODS,
+    VALUE_READS,
+    TensorValue,
+)
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
-from compiler_core.support.tensors import without_class
+from compiler_core.guards.sources import AttrSource, CallSource
+from compiler_core.support.tensors import (
+    context_text,
+    fake_wrapper,
+    is_ragged_size,
+    is_wrapper,
+    storage_id,
+    without_class,
+    wrapper_facts,
+)
 from compiler_core.torch_private import DisableTorchFunctionSubclass, disabled_torch_function_impl
 
 if TYPE_CHECKING:
@@ -224,7 +246,137 @@ class WrapperTensorValue(SubclassTensorValue):
         raise self.refusal()
 
 
+_UNSUPPORTED = VALUE_READS | GRADIENT_HOOKS | INPLACE_RESHAPES | UNSUPPORTED_METHODS | {
+    "as_subclass", "backward", "requires_grad_",
+}  # fmt: skip
+_AUTOGRAD = frozenset("is_leaf grad grad_fn retains_grad name data real imag".split())
+
+
+class TraceableWrapperValue(TensorValue):
+    """A tensor of a wrapper subclass, from outside or made in the frame."""
+
+    def __init__(
+        self,
+        fake: torch.Tensor | None = None,
+        node: fx.Node | None = None,
+        source: Source | None = None,
+        real: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(fake, node, source, real)
+        self._inner: dict[str, TensorValue] = {}
+        """Of one from outside, its inner tensors."""
+
+    def python_type(self) -> type:
+        return type(self.real if self._fake is None else self._fake)
+
+    @property
+    def overrides(self) -> bool:
+        """Whether PyTorch's functions ask the class, by ``__torch_function__``, what to do."""
+        return overrides_functions(self.python_type())
+
+    def refusal(self, use: str = "") -> Unsupported:
+        return Unsupported("tensor subclass", f"{self} is a {self.python_type().__name__}{use}")
+
+    def install_guards(self, tx: Interpreter) -> None:
+        if self._fake is not None:
+            return
+        real, source = self.real, self.source
+        assert source is not None and real is not None
+        tx.guards.add("TYPE_MATCH", source, real)
+        with DisableTorchFunctionSubclass():
+            if context_text(real) is None or real.is_inference():
+                raise self.refusal()
+
+            def inner_fake(name: str) -> torch.Tensor:
+                inner = tx.outside.wrap(getattr(real, name), AttrSource(source, name))
+                if not isinstance(inner, TensorValue):
+                    raise self.refusal(f", whose {name} is {inner}")
+                self._inner[name] = inner
+                return inner.fake(tx)
+
+            self._fake = fake_wrapper(real, inner_fake, tx.graph.mode)
+            tx.graph.symbols.note_symbols(self._fake, source)
+            layout = (*self._fake.size(), *self._fake.stride())
+            symbolic = tuple(i for i, n in enumerate(layout) if isinstance(n, torch.SymInt))
+            facts = CallSource(source, wrapper_facts, (symbolic,), "wrapper_facts({})")
+            tx.guards.add("EQUALS_MATCH", facts, wrapper_facts(real, symbolic))
+
+    def note_writes(self, tx: Interpreter) -> None:
+        """Makes its inner tensors inputs of the graph if operations have written to their memory: a failure undoes it.
+
+        Raises Unsupported if autograd has recorded such a write: for an inner tensor that could not be undone.
+        """
+        for name, inner in self._inner.items():
+            if isinstance(inner, TraceableWrapperValue):
+                inner.note_writes(tx)
+            elif storage_id(inner.fake(tx)) in tx.graph.mode.written:
+                if self.fake(tx).requires_grad:
+                    raise self.refusal(f" that requires gradients, to whose {name} this writes")
+                inner.node(tx)
+
+    def truth(self, tx: Interpreter) -> bool:
+        raise self.refusal(", whose truth is read")
+
+    def find_attr(self, tx: Interpreter, name: str) -> Value | None:
+        cls = self.python_type()
+        self.install_guards(tx)
+        found = next((vars(c)[name] for c in cls.__mro__[: cls.__mro__.index(torch.Tensor)] if name in vars(c)), ABSENT)
+        if name == "__class__" or (found is ABSENT and name not in vars(self.fake(tx)) and hasattr(torch.Tensor, name)):
+            if name in _AUTOGRAD:
+                return self._autograd_attribute(tx, name)
+            if name == "shape" and any(map(is_ragged_size, self.fake(tx).shape)):
+                raise self.refusal(": .shape, which has a ragged size")
+            return super().find_attr(tx, name)
+        if found is not ABSENT and is_subclass_of_program(cls):
+            return self._read_from_class(tx, name, found)
+        if isinstance(found, types.FunctionType):
+            return NamedMethodValue(self, name)
+        if found is not ABSENT and not isinstance(found, property):
+            raise self.refusal(f": .{name}")
+        value = getattr(self.fake(tx), name, ABSENT)
+        if isinstance(value, torch.Tensor):
+            if self.source is not None and found is ABSENT:
+                return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
+            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
+        if self.source is not None and hasattr(self.real, name):
+            return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
+        if not is_atom(value):
+            raise self.refusal(f": .{name}")
+        return from_python(value)
+
+    def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
+        if name not in ("is_leaf", "grad") or self.source is None or self.real is None:
+            raise self.refusal(f": .{name}")
+        tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "is_leaf"), self.real.is_leaf)
+        if name == "is_leaf":
+            return ConstantValue(self.real.is_leaf)
+        if not self.real.is_leaf:  # reading it warns
+            raise self.refusal(f": .{name}")
+        return tx.outside.wrap(self.real.grad, AttrSource(self.source, "grad"))
+
+    def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
+        raise self.refusal(f": .{name} = ...")
+
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in _UNSUPPORTED:
+            raise self.refusal(f": .{name}()")
+        if name in METADATA_METHODS:
+            raw, raw_kwargs = constants(tx, args, kwargs)
+            found = getattr(self.fake(tx), name)(*raw, **raw_kwargs)
+            if any(map(is_ragged_size, found if isinstance(found, tuple) else [found])):
+                raise self.refusal(f": .{name}(), which is or has a ragged size")
+            return self._query(tx, name, args, kwargs)
+        return tx.graph.call_method(tx, name, [self, *args], kwargs)
+
+
 _DEFAULT = vars(torch.Tensor)["__torch_function__"]
+
+
+def is_traceable(tensor: Any) -> bool:
+    """Whether a tensor of a wrapper subclass can be in a graph: its class leaves to PyTorch what operations it has."""
+    found = lookup_in_mro(type(tensor), "__torch_function__")
+    is_default = found in (_DEFAULT, disabled_torch_function_impl) or module_of(type(tensor)).startswith("torch.")
+    return is_wrapper(tensor) and is_default
 
 
 def make_tensor(plain: torch.Tensor, cls: Any, attributes: dict[str, Any]) -> torch.Tensor:

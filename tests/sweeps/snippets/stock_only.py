@@ -54,12 +54,6 @@ def data_of_a_parameter(m, x):
     return m(x)
 
 
-@program(X, grad=False)
-def jagged(x):
-    nested = torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 1, 4]))
-    return (nested * 2).values()
-
-
 class Through(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, m):

@@ -97,7 +97,10 @@ def is_c_function_of_torch(obj: Any) -> bool:
 def is_leaf_function(fn: types.FunctionType) -> bool:
     """Whether a call of a Python function of PyTorch becomes one node of the graph instead of being inlined."""
     home = fn.__module__ or ""  # functools.wraps gives it to wrappers by the user, too
-    return home in ("torch.nn.functional", "torch.functional") and fn not in NOT_IN_GRAPH and is_of_pytorch(fn)
+    return home in _LEAF_MODULES and fn not in NOT_IN_GRAPH and is_of_pytorch(fn)
+
+
+_LEAF_MODULES = ("torch.nn.functional", "torch.functional", "torch.nested")
 
 
 @handles(torch.is_tensor)

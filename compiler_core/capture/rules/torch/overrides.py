@@ -30,6 +30,7 @@ from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
     Overrides,
     SubclassTensorValue,
+    TraceableWrapperValue,
     WrapperTensorValue,
     is_subclass_of_program,
     is_wrapper_class,
@@ -66,6 +67,8 @@ def _overriding(values: Iterable[Value], tx: Interpreter) -> Iterator[Value]:
     for value in values:
         if isinstance(value, WrapperTensorValue) and value.is_opaque:
             raise value.refusal()
+        if isinstance(value, TraceableWrapperValue):
+            continue  # what the graph calls asks its class itself
         if isinstance(value, (SubclassTensorValue, ObjectValue)):
             if overrides_functions(value.cls):
                 yield value
@@ -289,12 +292,18 @@ def _has_torch_function(fn: Any, tx: Interpreter, *args: Value) -> Value:
     given = args[0].unpack(tx) if fn is has_torch_function else args
     for value in given:
         value.install_guards(tx)
-    return ConstantValue(is_overridden(tx, given, {}))
+    return ConstantValue(is_overridden(tx, given, {}) or any(map(_asks_wrapper, given)))
+
+
+def _asks_wrapper(value: Value) -> bool:
+    return isinstance(value, TraceableWrapperValue) and value.overrides
 
 
 @handles(torch.overrides.handle_torch_function)
 def _handle(tx: Interpreter, public_api: Value, relevant_args: Value, *args: Value, **kwargs: Value) -> Value:
     overriding = _as_python_finds_them(relevant_args.unpack(tx))
+    if any(map(_asks_wrapper, overriding)):
+        return tx.graph.call_function(tx, public_api.constant(tx), args, kwargs)
     return _call_override(tx, public_api.constant(tx), overriding, list(args), kwargs)
 
 
