@@ -69,6 +69,15 @@ def test_equal_values_have_no_difference(engine: Any) -> None:
     assert compiler_core.first_difference(Net(), X, engine=engine) is None
 
 
+@pytest.mark.parametrize("engine", ["torch", "core"])
+def test_an_operation_with_which_a_backend_raises_is_named(engine: Any) -> None:
+    def no_rule(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no rule")
+
+    with pytest.raises(UsageError, match=r"raised ValueError: no rule; the first .*\(.+: z = torch.tanh\(y"):
+        compiler_core.first_difference(Net(), X, engine=engine, backend=replacing(torch.tanh, no_rule))
+
+
 def test_a_wrong_lowering_of_inductor_is_found() -> None:
     from torch._inductor import lowering
     from torch._inductor.lowering import lowerings

@@ -16,7 +16,8 @@ import linecache
 import operator
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,7 +85,7 @@ def first_difference(
         backend: as for `torch.compile` and `compile`; None for the engine's own.
 
     Raises:
-        UsageError: results differ, but no operation by itself does.
+        UsageError: results differ, but no operation by itself does, or compiled code raised.
 
     Example::
 
@@ -124,20 +125,56 @@ def first_difference_of(graphs: KeptGraphs, engine: Engine) -> FirstDifference |
     """Returns what `first_difference` does, for the graphs of calls that were made.
 
     Raises:
-        UsageError: results differ, but no operation by itself does.
+        UsageError: results differ, but no operation by itself does, or compiled code raised.
     """
     # a float argument is the item of a tensor in a captured graph: the graph has to stay whole
     with inductor_config.patch(fallback_random=True), dynamo_config.patch(capture_scalar_outputs=True):
         for gm, inputs, backend in graphs.found:
             runner = functools.partial(_values, inputs=inputs, engine=engine, backend=backend)
-            with torch.no_grad():
-                found = _in_graph(gm, runner)
-            if found is None and any(map(_is_differentiated, inputs)):
-                with torch.enable_grad():
-                    found = _in_backward(gm, inputs, engine, backend)
+            try:
+                with torch.no_grad():
+                    found = _in_graph(gm, runner)
+                if found is None and any(map(_is_differentiated, inputs)):
+                    with torch.enable_grad():
+                        found = _in_backward(gm, inputs, engine, backend)
+            except _CompiledRaisedError as error:
+                with torch.no_grad():
+                    raise UsageError(f"{error}{_first_raising(gm, runner)}") from error.__cause__
             if found is not None:
                 return found
     return None
+
+
+class _CompiledRaisedError(Exception):
+    """A graph raised when it was compiled or ran compiled."""
+
+
+@contextmanager
+def _running(is_compiled: bool) -> Iterator[None]:
+    """Context manager around the call of a graph."""
+    try:
+        yield
+    except Exception as error:
+        if not is_compiled:
+            raise
+        text = " ".join(str(error).strip().partition("\n\n")[0].split())
+        raise _CompiledRaisedError(f"the compiled graph raised {type(error).__name__}: {text}") from error
+
+
+def _first_raising(gm: fx.GraphModule, values: _Values) -> str:
+    """Returns the first operation up to which the graph raises, as an addition to a message; empty if it is none."""
+    for node in _operations(gm):
+        try:
+            values(_ending_at(gm, [node]), True)
+        except _CompiledRaisedError:
+            filename, lineno, line = _users_line(node)
+            where = f" ({filename}:{lineno}: {line})" if lineno else ""
+            return f"; the first operation with which it does is `{node_text(node)}`{where}"
+    return ""
+
+
+def _operations(gm: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in gm.graph.nodes if node.op.startswith(("call_", "get_attr"))]
 
 
 def _copy(value: Any) -> Any:
@@ -155,7 +192,7 @@ _Values = Callable[[fx.GraphModule, bool], list[list[Any]]]
 
 
 def _in_graph(gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
-    nodes = [node for node in gm.graph.nodes if node.op.startswith(("call_", "get_attr"))]
+    nodes = _operations(gm)
     whole = _ending_at(gm, nodes)
     *results, inputs = values(whole, True)
     *expected, right_inputs = values(whole, False)
@@ -184,19 +221,20 @@ def _at(node: fx.Node, gm: fx.GraphModule, values: _Values) -> FirstDifference |
 
 
 def _difference(node: fx.Node, value: torch.Tensor, expected: torch.Tensor) -> FirstDifference:
-    filename, lineno = _users_line(str(node.meta.get("stack_trace") or ""))
-    line = linecache.getline(filename, lineno).strip()
     is_alike = value.shape == expected.shape
     index, one, other = worst_element(value, expected) if is_alike else ([], _type(value), _type(expected))
     error = relative_error(value, expected) if is_alike else None
-    return FirstDifference(node_text(node), filename, lineno, line, index, one, other, error)
+    return FirstDifference(node_text(node), *_users_line(node), index, one, other, error)
 
 
-def _users_line(stack: str) -> tuple[str, int]:
-    """Returns the innermost line that is not a library's, of a stack as stock writes it, or as we do."""
+def _users_line(node: fx.Node) -> tuple[str, int, str]:
+    """Returns file, number and text of the innermost line of a node's stack, in stock's form or ours, that is not a
+    library's; the number is 0 if none is known."""
+    stack = str(node.meta.get("stack_trace") or "")
     frames = [(name or other, int(number or own)) for name, number, other, own in _FRAME.findall(stack)]
     own_frames = [each for each in frames if not library_of(each[0])]
-    return (own_frames or frames or [("", 0)])[-1]
+    filename, lineno = (own_frames or frames or [("", 0)])[-1]
+    return filename, lineno, linecache.getline(filename, lineno).strip()
 
 
 def _type(value: torch.Tensor) -> str:
@@ -240,7 +278,9 @@ def _values(
     call = compiled_graph(gm, engine, backend) if is_compiled else gm
     torch.manual_seed(0)
     given = [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
-    results = [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in call(*given)]
+    with _running(is_compiled):
+        returned = call(*given)
+    results = [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in returned]
     return [*results, given]
 
 
@@ -265,7 +305,8 @@ def _in_backward(gm: fx.GraphModule, inputs: Sequence[Any], engine: Engine, back
     edges, probed, zeros = _probed(gm, inputs)
 
     def gradients(of: fx.GraphModule, given: Sequence[Any], is_compiled: bool) -> list[torch.Tensor]:
-        return _gradients(compiled_graph(of, engine, backend) if is_compiled else of, given)
+        with _running(is_compiled):
+            return _gradients(compiled_graph(of, engine, backend) if is_compiled else of, given)
 
     with_zeros = [*inputs, *zeros]
     found, right = (gradients(probed, with_zeros, each)[-len(zeros) or None :] for each in (True, False))
