@@ -41,6 +41,7 @@ from compiler_core.hook.frame_hook import FrameHook, hook_off, never_compile
 from compiler_core.records import Compile, FailedGuard, MissedEntry, Recompile
 from compiler_core.records.recompiles import recompile
 from compiler_core.support import torch_state
+from compiler_core.support.eager_warnings import warning_as_program
 from compiler_core.support.fx_graphs import draws_random_numbers
 from compiler_core.support.fx_symbols import ASSUMPTION_FAILED
 from compiler_core.support.interrupts import raised_by_handler
@@ -116,7 +117,7 @@ def none_on_failure(
     runs_graph = compiled == graph.forward
     is_of_user = callable(options.backend) and not runs_graph
     if runs_graph:
-        compiled = with_recorded_calls(graph).forward
+        compiled = warning_as_program(graph, with_recorded_calls(graph).forward)
     # the graph itself writes to inputs while it runs; what we compile at its end, when nothing can fail any more
     in_parts = any(map(waits_for_data, graph.graph.nodes))
     save_inputs, records_calls = _input_saver(graph, runs_graph or in_parts), has_recorded_calls(graph)

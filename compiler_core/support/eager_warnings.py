@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import threading
 import types
 import warnings
@@ -154,7 +155,7 @@ class OperationWarnings:
         if torch.is_warn_always_enabled():
             messages = self.always
         for message in messages:
-            self._give(message)
+            self.give(message)
 
     def _run_again(self) -> list[Message]:
         """Returns the warnings of running the operation once more."""
@@ -162,7 +163,8 @@ class OperationWarnings:
             self.run()
         return unique_messages(messages)
 
-    def _give(self, message: Message) -> None:
+    def give(self, message: Message) -> None:
+        """Gives one warning at the line of the program."""
         filename, lineno, f_globals = self.site.filename, self.site.lineno, self.site.f_globals
         code = getattr(self.function, "__code__", None)
         if isinstance(code, types.CodeType) and code.co_filename == message.filename:
@@ -188,6 +190,38 @@ def warning_emitter(graph: fx.Graph) -> Program | None:
             give()
 
     return give_warnings
+
+
+def warning_as_program(graph: fx.GraphModule, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `forward` of a captured graph such that what it warns of at its own lines is given at the program's."""
+    known: dict[tuple[type, str], list[OperationWarnings]] = {}
+    for node in graph.graph.nodes:
+        for message in node.meta["warnings"].always if "warnings" in node.meta else ():
+            known.setdefault((message.category, str(message.message)), []).append(node.meta["warnings"])
+    if not known:
+        return forward
+
+    def run(*inputs: Any) -> Any:
+        messages: Sequence[Message] = ()
+        try:
+            with silence_warnings() as messages:
+                return forward(*inputs)
+        finally:
+            of_nodes = {key: iter(found) for key, found in known.items()}
+            for each in messages:
+                if of_node := next(of_nodes.get((each.category, str(each.message)), iter(())), None):
+                    of_node.give(each)
+                else:
+                    _give_again(each)
+
+    return run
+
+
+def _give_again(message: Message) -> None:
+    """Gives a warning where it was given before."""
+    modules = [each for each in sys.modules.values() if getattr(each, "__file__", None) == message.filename]
+    registry = vars(modules[0]).setdefault("__warningregistry__", {}) if modules else None
+    warnings.warn_explicit(message.message, message.category, message.filename, message.lineno, registry=registry)
 
 
 @dataclass

@@ -117,11 +117,12 @@ def test_warnings_that_pytorch_issues_once_are_issued_once(tmp_path):
     assert eval(second) == []
 
 
-def test_the_users_filters_apply():
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_users_filters_apply(backend):
     def f(x):
         return x[:1].std()
 
-    compiled = compiler_core.compile(f, backend="aot_eager")
+    compiled = compiler_core.compile(f, backend=backend)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled(torch.ones(3))
