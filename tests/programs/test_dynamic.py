@@ -143,14 +143,29 @@ def test_texts(x):
 class Added:
     """A number or a text is added to it."""
 
+    def __init__(self, n=0):
+        self.n = n
+
     def __radd__(self, other):
         return other, other is None, None is other
+
+    def __str__(self):
+        return f"<{self.n}>"
 
 
 @over(rows(3, 5, 7, 9), compiles=2)
 def test_what_is_done_whatever_the_value_is(x):
     n = x.shape[0] + 1
     return x + 1, n + Added(), f"rows: {n}" + Added(), copy.deepcopy([n, f"rows: {n}"])
+
+
+@over(rows(3, 5, 7, 9), compiles=2)
+def test_texts_of_objects(x):
+    added = Added(x.shape[0])
+    try:
+        raise ValueError(f"rows: {added}")
+    except ValueError as error:
+        return x + 1, str(added), f"{added}, {added:}", str(error), f"{error}"
 
 
 @over(rows(3, 5, 7), compiles=3)

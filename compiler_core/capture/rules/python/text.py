@@ -15,7 +15,7 @@ from compiler_core.capture.values.builtin.constant import ConstantValue, MatchVa
 from compiler_core.capture.values.builtin.mappings import DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import evaluate, fold
-from compiler_core.capture.values.builtin.symbols import ReadValue, symbolic_text
+from compiler_core.capture.values.builtin.symbols import ReadValue, SymbolicText, symbolic_text
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import PARSING_EXCEPTIONS, ExceptionValue, builtin_base
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
@@ -79,10 +79,22 @@ def format_operand(tx: Interpreter, value: Value) -> Any:
     return FormatProxy(tx, value)
 
 
+def as_text(tx: Interpreter, value: Value) -> Value:
+    """``str(value)``, which stays symbolic if it is made from sizes."""
+    if isinstance(value, ObjectValue) and (method := value.special_method(tx, "__str__")) is not None:
+        text = method.call(tx, [], {})
+        return text if isinstance(text, SymbolicText) else ConstantValue(_require_str(text))
+    if isinstance(value, ExceptionValue) and builtin_base(value.cls).__str__ is BaseException.__str__:
+        args = value.all_args(tx)
+        if len(args) == 1:
+            return as_text(tx, args[0])
+    return symbolic_text(str, tx, value) or ConstantValue(text_of(tx, value))
+
+
 def text_of(tx: Interpreter, value: Value) -> str:
     """``str(value)``"""
-    if isinstance(value, ObjectValue) and (method := value.special_method(tx, "__str__")) is not None:
-        return _require_str(method.call(tx, [], {}))
+    if isinstance(value, ObjectValue) and value.special_method(tx, "__str__") is not None:
+        return _require_str(as_text(tx, value))
     if isinstance(value, ExceptionValue):
         return exception_text(tx, value)
     return repr_of(tx, value) if not value.is_constant() else str(value.constant(tx))
@@ -181,7 +193,7 @@ def _str(tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
         return fold(tx, str, args, kwargs)
     if isinstance(args[0], TensorValue):
         raise Unsupported("tensor value read", "str(tensor)")
-    return symbolic_text(str, tx, args[0]) or ConstantValue(text_of(tx, args[0]))
+    return as_text(tx, args[0])
 
 
 @handles(repr)
@@ -198,5 +210,9 @@ def _ascii(tx: Interpreter, obj: Value) -> Value:
 def _format(tx: Interpreter, obj: Value, spec: Value | None = None) -> Value:
     if type(obj) is TensorValue and obj.python_type() is torch.Tensor and not obj.fake(tx).dim():
         obj = tx.item_of(obj)
-    symbolic = symbolic_text(format, tx, obj, *([] if spec is None else [spec]))
-    return symbolic or ConstantValue(format_of(tx, obj, "" if spec is None else spec.constant(tx)))
+    if (symbolic := symbolic_text(format, tx, obj, *([] if spec is None else [spec]))) is not None:
+        return symbolic
+    form = "" if spec is None else spec.constant(tx)
+    if not form and isinstance(obj, ObjectValue) and obj.special_method(tx, "__format__") is None:
+        return as_text(tx, obj)
+    return ConstantValue(format_of(tx, obj, form))
