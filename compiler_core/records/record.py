@@ -115,6 +115,8 @@ class Compile:
     """Why it was skipped or failed; empty for a compile that was installed."""
     raised: str = ""
     """The type of the exception that ended it; empty if none did."""
+    raised_at: StackLine | None = None
+    """Where the user's code was then; None if that is not known."""
     caller: StackLine | None = None
     """For a frame of a library: the user's line that called it, directly or not."""
     backend: str = ""

@@ -161,6 +161,9 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
         builder.compile.outcome = "failed"
         builder.compile.raised = limits.truncate(str(metrics["fail_type"]))
         builder.compile.reason = limits.truncate(f"{metrics['fail_type']}: {metrics.get('fail_reason')}")
+        filename, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
+        if filename and line:
+            builder.compile.raised_at = record.lines.link_stack_line(StackLine(str(filename), int(line), "", ""))
         if builder.compile.raised == UNSUPPORTED and not builder.compile.breaks:
             _add_raised_break(record, builder, metrics, record.frame_of(event))
     elif builder.compile.outcome == "running":
@@ -202,8 +205,7 @@ def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: d
     """Adds the break of which only the error is logged: with ``fullgraph=True``, and where a frame has reached the
     limit of compiles, which is a break of the whole function."""
     parsed = read_break(f"Graph Break Reason: {metrics.get('fail_reason')}")
-    filename, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
-    stack = [StackLine(str(filename), int(line), "", "")] if filename and line else []
+    stack = [builder.compile.raised_at] if builder.compile.raised_at else []
     if parsed.kind == RECOMPILE_LIMIT:
         frame.limit_reached, stack = True, [StackLine(frame.filename, frame.line, frame.name, "")]
     builder.compile.breaks.append(_break(record, builder, parsed, stack))

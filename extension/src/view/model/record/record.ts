@@ -655,6 +655,7 @@ export interface Compile {
   outcome: "running" | "compiled" | "skipped" | "failed";
   reason: string;
   raised: string;
+  raised_at: StackLine | null;
   caller: StackLine | null;
   backend: string;
   events: Event[];
@@ -1259,6 +1260,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     outcome: { one: ["running", "compiled", "skipped", "failed"] },
     reason: "string",
     raised: "string",
+    raised_at: { maybe: { is: "StackLine" } },
     caller: { maybe: { is: "StackLine" } },
     backend: "string",
     events: { list: { is: "Event" } },
@@ -1367,7 +1369,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Timings: { load: 0.0, rows: [], failed: {} },
   Verdict: { speed: "", change: "", compile: "", memory: "", problems: "", warnings: [] },
   SeenFrame: { compile: null, reason: "", caller: null },
-  Compile: { cause: null, outcome: "running", reason: "", raised: "", caller: null, backend: "", no_symbols: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
+  Compile: { cause: null, outcome: "running", reason: "", raised: "", raised_at: null, caller: null, backend: "", no_symbols: "", guards_ns: null, partition: null, events: [], artifacts: [], guards: [], symbols: [], breaks: [], expansions: [], changes: [], fusions: [], refusals: [], schedules: [], kernels: [], resources: [], accuracy: [], memory: [], tunings: [], cuda_graphs: [], edges: [], failures: [], steps: [], cache_lookups: [], line_times: [], graph_times: [], eager_times: [] },
   Frame: { resumes: null, calls: 0, skipped: "", skipped_line: 0, limit_reached: false, carried: [], compiles: [] },
   View: { compile: "", pinned: [] },
   Record: { schema_version: 3, engine: "core", title: "", created: "", verdict: null, timings: null, raised: "", comparison: null, versions: {}, options: {}, sources: [], labels: {}, frames: [], problems: [], notes: [], devices: [], seen: [], collectives: [], covered: [], views: [] },

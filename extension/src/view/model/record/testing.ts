@@ -11,6 +11,7 @@ export function compileOf(id: string, edges: [made: string, sources: string[]][]
     outcome: "compiled",
     reason: "",
     raised: "",
+    raised_at: null,
     caller: null,
     backend: "cpp",
     events: [],
