@@ -33,7 +33,7 @@ from compiler_core.tools.stock.read.recompile_reasons import (
     setting_name,
     size_as_call,
 )
-from compiler_core.tools.stock.read.source_names import EXTENT, is_of_environment, member_of, shown_source
+from compiler_core.tools.stock.read.source_names import EXTENT, is_of_environment, member_of, shown_source, with_keys
 
 _TENSOR = re.compile(
     r"check_tensor\((.+), (\w+), (DispatchKeySet\(.*?\)), (torch\.\w+), device=(\w+), requires_grad=(\w+), "
@@ -169,6 +169,15 @@ class GuardIndex:
             elif guard.kind == "NO_TENSOR_ALIASING":
                 self._aliasing = self._aliasing or guard
 
+    @functools.cached_property
+    def keys(self) -> dict[tuple[str, str], str]:
+        """The keys of dicts that are guarded, by the source of the dict and the number of the key."""
+        found: dict[tuple[str, str], str] = {}
+        for guard in self.guards:  # those of a dict before those of what it holds
+            if guard.kind == "EQUALS_MATCH" and (key := _KEY.match(guard.code)):
+                found[with_keys(key[1], found), key[2]] = key[3]
+        return found
+
     def find(self, failed: FailedGuard) -> Guard | None:
         """Returns the guard that a reason is about."""
         if failed.kind == "ALL_DIFFERENT":
@@ -264,6 +273,10 @@ def _complete(
             failed.line, failed.caller = guard.line, guard.caller
             found.append(failed)
     found = list(_without_consequences(first, found))
+    for each in (first, *found):
+        if (source := with_keys(each.source, index.keys)) != each.source:
+            each.name, each.subject = shown_source(source), ""
+            each.__post_init__()
     same = [each for each in found if (each.name, each.aspect) == (first.name, first.aspect)]
     others = [each for each in found if each not in same]
     if first.aspect == "dispatch keys" and any(each.name == first.name for each in others):

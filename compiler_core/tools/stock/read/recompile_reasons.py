@@ -55,6 +55,7 @@ def _read_reason(line: str) -> MissedEntry:
 
 def failed_guard(kind: str, code: str, source: str, found: Mismatch, type_: str = "") -> FailedGuard:
     """Returns the difference of the value at a source of stock's."""
+    type_ = "Tensor" if kind == "ALL_DIFFERENT" else type_
     return FailedGuard(
         kind, code, source, shown_source(source), found.aspect, found.expected, found.got, None, list(found.dims),
         found.item, found.is_specialised, found.is_broadcast, place_of(source), type_,

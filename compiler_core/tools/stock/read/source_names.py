@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 _MAIN = re.compile(r"\b__import___main__\.")
@@ -14,6 +15,8 @@ _TABLED = re.compile(
 )
 _OWN = re.compile(r"\.__dict__\['(\w+)'\]")
 _OF_CLASS = re.compile(r"dict\(([^()]*(?:\([^()]*\))?[^()]*?)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]")
+_ITEM_BY_NUMBER = re.compile(r"dict\.__getitem__\(([^()]+), list\(dict\.keys\(\1\)\)\[(\d+)\]\)")
+"""An item of an object of a class derived from `dict`."""
 _OPTIMIZER = re.compile(r"G\['__optimizer_\w+'\]\(\)")
 """A weak reference that Dynamo holds."""
 _FIRST_KEYS = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]$")
@@ -47,6 +50,18 @@ def shown_source(source: str) -> str:
     text = text.removesuffix(".__code__").removesuffix("._modules")  # which function it is; which modules it has
     text = _OWN.sub(r".\1", _TABLED.sub(r".\1", _NUMBERED.sub(r"[\1]", text)))
     return _ENVIRON.sub(r"os.environ[\1]", _MODULE.sub(lambda found: found[1].replace("_dot_", "."), text))
+
+
+def with_keys(source: str, keys: Mapping[tuple[str, str], str]) -> str:
+    """Returns a source with ``L['cfg']['model']`` for an item that it has by the number of its key.
+
+    `keys`: the keys that are known, as sources have them, by the source of the dict and the number.
+    """
+    while found := _ITEM_BY_NUMBER.search(source):
+        if found.groups() not in keys:
+            break
+        source = f"{source[: found.start()]}{found[1]}[{keys[found[1], found[2]]}]{source[found.end() :]}"
+    return source
 
 
 def is_of_environment(source: str) -> bool:

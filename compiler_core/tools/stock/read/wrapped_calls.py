@@ -15,7 +15,7 @@ from compiler_core.records import Guard
 from compiler_core.records.capture import AROUND_CALL
 
 _CLASS = re.compile(r"_*check_type_id\(L\['fn'\], \d+\), type=<class '([\w.<>]+)'>")
-_ARGUMENT = re.compile(r"\b(args\[\d+\]|kwargs\['\w+'\]|fn\b(?=\.))")
+_ARGUMENT = re.compile(r"\b(args\[\d+\]|kwargs\['\w+'\]|fn\b(?:\.__self__)?(?=[.\[]))")
 
 
 def called_class(guards: Iterable[Guard]) -> str:
@@ -74,7 +74,7 @@ def with_arguments(text: str, names: dict[str, str]) -> str:
     """Returns a text with the names of arguments: ``input`` for ``args[0]``, ``mask`` for ``kwargs['mask']``."""
 
     def shown(found: re.Match[str]) -> str:
-        if found[0] == "fn":
+        if found[0].startswith("fn"):
             return "self"
         return found[0][len("kwargs['") : -len("']")] if found[0][0] == "k" else names.get(found[0], found[0])
 
