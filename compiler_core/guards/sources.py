@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.records.recompiles import INTERMEDIATE, owner_of_method
+from compiler_core.records.recompiles import EXCEPTION, INTERMEDIATE, MESSAGE, owner_of_method
 from compiler_core.support.tensors import without_class
 from compiler_core.support.texts import safe_repr
 
@@ -116,6 +116,8 @@ class LocalSource(Source):
     @property
     def shown(self) -> str:
         # a parameter that a resume function has for a value of the stack has no name in the user's code
+        if self.name == "__error":
+            return EXCEPTION
         is_of_stack = self.name.startswith(("__stack", "__callee"))
         return self.expression or (INTERMEDIATE if is_of_stack else self.name)
 
@@ -365,6 +367,8 @@ class GetItemSource(PartSource):
             parameters = dict(enumerate(self.base.parameters))
             return parameters.get(self.key, f"{self.base.shown}[{self.key}]") if isinstance(self.key, int) else self.key
         owner = self.base.shown
+        if (owner, self.key) == (f"{EXCEPTION}.args", 0):
+            return MESSAGE
         if self.field:
             return f"{owner}.{self.field}"
         if (module := _module_of_table(self.base)) and isinstance(self.key, str):

@@ -448,9 +448,10 @@ def _line_of(frame: types.FrameType) -> StackLine:
 
 
 def _distance(missed: MissedEntry) -> tuple[int, int]:
-    """How far a call is from what a compile was made for: another object is farther than other facts of one."""
+    """How far a call is from what a compile was made for: another object is farther than other facts of one, and all
+    conditions on one number are one fact."""
     others = sum(each.is_another_object or each.expected == "None" for each in missed.failed)
-    return others, len(missed.failed)
+    return others, len({each.name if each.aspect == "relation" else id(each) for each in missed.failed})
 
 
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:

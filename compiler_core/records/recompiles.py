@@ -25,7 +25,8 @@ OF_INFERENCE = "those of an inference tensor"
 """The dispatch keys of a tensor that was made in inference mode, or is used there."""
 LEAF = "a leaf"
 """The item of a tensor that requires a gradient and is not computed from others."""
-_GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*)\b")
+EXCEPTION, MESSAGE = "the exception", "the message of the exception"
+_GENERATED = re.compile(r"\b_{2,3}((?:stack|callee)\d*|error)\b")
 _OWNER = re.compile(rf"{_GENERATED.pattern}\.__self__\b")
 _METHOD = re.compile(r"(.+)\.\w+$")
 _ROOT = re.compile(r"\b[LG]\[(['\"])(\w+)\1\]")

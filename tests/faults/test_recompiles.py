@@ -417,6 +417,23 @@ def test_each_way_to_avoid_the_compile_for_another_number_works(body: str, value
         assert (len(after.compiles), after.problems) == (1, [])
 
 
+SHARES = """
+def program(x, share):
+    return x[..., : int(16 * share)].square().mean()
+
+def run(call):
+    for share in (0.25, 0.5, 0.75, 1.0):
+        call(torch.ones(3, 16), share)
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_compile_with_a_symbol_is_near_however_many_of_its_conditions_fail(engine: Engine) -> None:
+    costly, expected = run(SHARES, "shares", engine).problems
+    assert (costly.remedies, expected.remedies) == (["one case"], ["dynamic numbers"])
+    assert costly.title.endswith("!= 16 does not hold")
+
+
 KEPT_RESULTS = """
 def program(x, cache=None):
     return x if cache is None else x + cache["x"]

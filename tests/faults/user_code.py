@@ -7,6 +7,77 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "the message of an error that is caught",
+        """
+def program(x, w):
+    try:
+        return x @ w
+    except RuntimeError as error:
+        return x.sum() + len(str(error))  # the fault
+
+def run(call):
+    for size in (3, 4):
+        call(torch.ones(1, 2), torch.ones(size, 2))
+""",
+        "the message of the exception",
+        "value",
+        "'mat1 and mat2 shapes cannot be multiplied (1x2 and 3x2)'",
+        "'mat1 and mat2 shapes cannot be multiplied (1x2 and 4x2)'",
+        (Change("no message", {" + len(str(error))": ""}, compiles=2, engines=("core",)),),
+        compiles=3,
+        breaks=1,
+        stock=None,  # which raises when it compiles
+    ),
+    Recompiled(
+        "a range of activations that gets a gradient",
+        """
+class Observer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("high", torch.zeros(()))
+
+    def forward(self, x):
+        x = x * self.weight
+        self.high = torch.maximum(self.high, x.max())  # the fault
+        return x / self.high
+
+program = Observer()
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "self.high",
+        "requires_grad",
+        "False",
+        "True",
+        (Change("one requires_grad", {"x.max()": "x.detach().max()"}),),
+    ),
+    Recompiled(
+        "a setting in a dict that is read as attributes",
+        """
+class Config(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+config = Config(model=Config(dropout=0.0, activation="relu"))
+
+def program(x, config):
+    return getattr(torch.nn.functional, config.model.activation)(x)  # the fault
+
+def run(call):
+    for activation in ("relu", "gelu"):
+        config.model["activation"] = activation
+        call(torch.ones(3), config)
+""",
+        "config['model']['activation']",
+        "value",
+        "'relu'",
+        "'gelu'",
+        (Change("few values", {'("relu", "gelu")': '("relu", "relu")'}),),
+    ),
+    Recompiled(
         "a function that chooses by the class of its argument",
         """
 import functools

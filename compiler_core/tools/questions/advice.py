@@ -15,6 +15,7 @@ from compiler_core.records.problems import Part
 from compiler_core.records.recompiles import (
     INTERMEDIATE,
     LEAF,
+    MESSAGE,
     OF_INFERENCE,
     PARAMETERS,
     WEAK_KEYS,
@@ -48,10 +49,10 @@ def subject_of_change(cause: FailedGuard) -> str:
 
 
 def values_over_time(causes: Iterable[Recompile]) -> list[str]:
-    """Returns the values that the recompiles of one frame, in order, name for one subject, each once."""
+    """Returns the values that the recompiles of one frame, in order, name for one subject, each once; no ranges."""
     found: dict[str, None] = {}
     for cause in causes:
-        found |= dict.fromkeys(value for value in (cause.expected, cause.got) if value)
+        found |= dict.fromkeys(v for v in (cause.expected, cause.got) if v and not v.startswith("at least "))
     return list(found)
 
 
@@ -124,11 +125,12 @@ REMEDIES: dict[str, str] = {
     "NumPy number": "Arithmetic on a NumPy number is done at capture, so each of its values is compiled once.  Pass "
     "`{name}.item()`, for which a symbol can stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
-    "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison; bounds of "
-    "mark_dynamic compare, too.",
+    "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison{bounds}.",
     "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
     "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
     "graph break goes, and this compile with it.",
+    "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
+    "by its class, and read its message outside of the compiled function.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
     "symbolic number": _SYMBOL,
     "few values": "Each value of {names} is compiled once, since the program needs the value itself; dynamic=True does "
@@ -142,8 +144,8 @@ REMEDIES: dict[str, str] = {
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else use few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
-    "one requires_grad": "A gradient of {names} is required in some calls only, and both cases are compiled once.  Set "
-    "requires_grad the same way{detached}.",
+    "one requires_grad": "{names} {requires} a gradient in some calls only, and both cases are compiled once.  Let "
+    "{it} require one in all calls, or in none{detached}.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
@@ -186,10 +188,10 @@ REMEDIES: dict[str, str] = {
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
-``{is_}``, ``{has}``, ``{it}``: the verb and the pronoun for the objects;
-``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``: that way out, if the condition is on a
-size; ``{tensor}``: that way out, if nothing is known to need the number itself; ``{detached}``: that
-way out, if it is an argument that is not computed from what requires a gradient."""
+``{is_}``, ``{has}``, ``{requires}``, ``{it}``: the verb and the pronoun for the objects;
+``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``, ``{bounds}``: that way out, and that
+reason, if the condition is on a size; ``{tensor}``: that way out, if nothing is known to need the number itself;
+``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -268,19 +270,21 @@ def _remedy(
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
     marks = _MARKS.format(names=names) if lines else ""
     is_argument, is_leaf = group[0].place == "argument", group[0].item == LEAF
-    padding = ", such as by padding," if ".size(" in item else ""
+    is_of_size = ".size(" in item
     text = REMEDIES[key].format(
         names=names,
         name=found[0],
         item=item,
         compile=compile_id,
         marks=marks,
-        padding=padding,
-        detached=f", or pass `{found[0]}.detach()` where no gradient is needed" if is_leaf and is_argument else "",
+        padding=", such as by padding," if is_of_size else "",
+        bounds="; bounds of mark_dynamic compare, too" if is_of_size else "",
+        detached=f"; where none is needed, pass `{found[0]}.detach()`" if is_leaf and is_argument else "",
         tensor="" if needs_number else ", or a tensor in place of the number",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
         has="have" if len(found) > 1 else "has",
+        requires="require" if len(found) > 1 else "requires",
         it="them" if len(found) > 1 else "it",
     )
     without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
@@ -289,7 +293,7 @@ def _remedy(
 
 def shown_name(name: str) -> str:
     """Returns an object's name as sentences have it: code in backticks."""
-    return name if name == INTERMEDIATE else f"`{name}`"
+    return name if name in (INTERMEDIATE, MESSAGE) else f"`{name}`"
 
 
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
@@ -340,6 +344,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "first step"
     aspect = failed.aspect
     is_of_value = aspect in ("value", "size") and failed.type != "bool" and not situation.is_settled
+    if failed.name == MESSAGE:
+        return "no message"
     if (aspect in ("relation", "length") or is_of_value) and has_generated_name(failed.guard):
         return "value of a break"
     if situation.case:

@@ -33,7 +33,7 @@ def is_of_all_compiles(code: str, sources: Sequence[str]) -> bool:
 
 def condition_text(code: str, failed: FailedGuard) -> str:
     """Returns a condition as a user would write it: ``x.size(0) >= 4`` for ``4 <= L['x'].size()[0]``."""
-    tree = _parsed(code)
+    tree = _parsed(code.replace("math.trunc(", "int("))
     if tree is None:
         return readable(code.replace(failed.source, failed.name))
     return readable(ast.unparse(_AsUsersWrite().visit(tree)).replace(failed.source, failed.name))

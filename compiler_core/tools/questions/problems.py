@@ -117,6 +117,11 @@ _OTHER_MODULE = (
 _NO_TENSORS = "Nothing to change: this function computes nothing with tensors."
 _RAISES = "Nothing to change: this compile is for calls in which the program raises."
 _ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
+_NO_MORE = (
+    "This call computes nothing with tensors, and PyTorch compiles no more calls of the function after one that does "
+    "not: those that no compile covers run as plain Python.  Decide outside of the compiled function whether there is "
+    "anything to compute, and call it only then."
+)
 _NOTHING_FROM_HERE = "Nothing to change: no tensor is computed from here on."
 _OF_MEMORY = frozenset({"stride", "storage offset"})
 """What of a tensor only operations use: a line that reads its shape does not."""
@@ -244,7 +249,7 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
             if first.remedies == again.remedies == ["dynamic sizes"]:  # of other dimensions
                 again.lines = list(dict.fromkeys([*first.lines, *again.lines]))
             if worse > 0 or (worse == 0 and first.kind != "graph break"):
-                if first._changed != again._changed:  # what else changed may be read elsewhere
+                if first._changed != again._changed or again.behind:  # it may be read, or passed in, elsewhere
                     first.filename, first.lineno, first.line = again.filename, again.lineno, again.line
                     first._changed, first.behind = again._changed, again.behind
                 first.title, first.cause, first.advice = again.title, again.cause, again.advice or first.advice
@@ -303,8 +308,7 @@ def _of_frame(
         at_frame = _Place.of_frame(record, frame, compile_)
         yield from (_failure(record, compile_, failure) for failure in compile_.failures)
         if _raised_error(record, compile_):
-            title, cause = "the compile raised an error", compile_.reason.partition("\n\n")[0]
-            yield at_frame.problem("failure", "blocking", title, cause, compile_)
+            yield _raised(record, compile_, at_frame)
         yield from (_graph_break(record, frame, compile_, each, divided, charged) for each in compile_.breaks)
         if compile_.cause:
             yield _recompile(record, frame, compile_, compile_.cause, divided)
@@ -446,6 +450,15 @@ def _raised_error(record: Record, compile_: Compile) -> bool:
     return is_failed and not compile_.is_broken
 
 
+def _raised(record: Record, compile_: Compile, at_frame: _Place) -> Problem:
+    place = _Place.of_stack(record, compile_, [compile_.raised_at]) if compile_.raised_at else at_frame
+    cause, _, hint = compile_.reason.partition("\n\n")[0].partition("\n  Hint: ")
+    cause = cause.replace("\n  Explanation: ", ".  ")
+    problem = place.problem("failure", "blocking", "the compile raised an error", cause, compile_, hint.strip())
+    problem._proof = FROM_PYTORCH if hint else None
+    return problem
+
+
 def _failure(record: Record, compile_: Compile, failure: Failure) -> Problem:
     grade: Grade = "costly" if failure.kind == "refusal" else "blocking"
     cause = "\n".join(filter(None, [failure.message.partition("\n")[0], failure.meaning]))
@@ -487,10 +500,11 @@ def _graph_break(
     advice = NO_CHANGE.get(break_.reason, break_.hint)
     if break_.kind == RECOMPILE_LIMIT:
         advice = _REMOVE_RECOMPILES
-    if library and record.engine == "core" and break_.reason not in _OF_THE_CALL:
+    is_of_library = bool(library) and break_.reason not in _OF_THE_CALL
+    if is_of_library and record.engine == "core":
         advice = _CALL_OUTSIDE  # a hint would be on the library's own statement
     is_hint = advice == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
-    if record.engine == "torch" and break_.reason in _CALLS:  # PyTorch's hint is to report it
+    if record.engine == "torch" and (break_.reason in _CALLS or is_of_library):  # PyTorch's hint is not on the call
         advice = f"{_CALL_OUTSIDE}  {break_.hint}"
     parts = {HINT: Part(advice)}
     is_step = break_.hint == STEP_HINTS.get(break_.reason) and not goes_with_call
@@ -522,6 +536,9 @@ def _graph_break(
     cause = readable(break_.explanation)
     if break_ is _skipping_break(frame) and not break_.in_loop:
         cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.title} runs as plain Python."
+    is_whole = raised and break_.kind != RECOMPILE_LIMIT and all(each.is_broken for each in frame.compiles)
+    if record.engine == "torch" and is_whole:
+        cause += f"{'' if cause.endswith('.') else '.'}  So nothing of {frame.title} is compiled."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""
@@ -552,10 +569,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     is_in_library = bool(library_of(frame.filename)) and not _has_operations(compile_)
     is_generated = cause.aspect == "identity" and has_generated_name(cause.source)
     is_of_rounds = bool(frame.carried) and {each.key for each in found} == {"one case"}
+    gives_up = record.engine == "torch" and compile_.outcome == "skipped" and compile_.reason == NOTHING_CAPTURED
     of_remedies = sentences(each.text for each in found)
     verdicts: tuple[_Verdict, ...] = (
         (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
+        (gives_up, "costly", _NO_MORE),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
         (bool(compile_.breaks) and _only_reads_or_raises([compile_]), "expected", _RAISES),
@@ -741,6 +760,7 @@ class _Place(NamedTuple):
         ids = [compile_.id] if compile_ else []
         if self.behind:
             first, newline, more = cause.partition("\n")
+            first += "" if first.endswith((".", ":", "!", "?")) else "."
             cause = f"{first}  {self.behind}{newline}{more}".strip()
         return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids, filename=self.filename,
                        lineno=self.lineno, line=self.line, behind=self.behind, _parts=parts)  # fmt: skip

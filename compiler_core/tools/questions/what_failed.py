@@ -56,11 +56,13 @@ def _difference(failed: FailedGuard, of: str) -> str:
 def _short(failed: FailedGuard) -> str:
     """Returns a difference in few words: ``the dtype of x is torch.float64, not torch.float32``."""
     if failed.aspect == "relation":
-        return f"not {failed.item}"
+        return f"{failed.item} does not hold"
     if failed.aspect == "aliasing":
         return f"{failed.name} and {failed.item} are {failed.got}, not {failed.expected}"
     if failed.aspect in ("key", "attribute", "function"):
         return f"{failed.subject} is {failed.got}"
+    if failed.aspect == "identity":
+        return f"{failed.name} is {failed.got}, not {failed.expected}"
     if not failed.got:
         return f"{failed.subject} is not {failed.expected}"
     return f"{failed.subject} {_is(failed)} {failed.got}, not {failed.expected}"

@@ -383,7 +383,7 @@ class ReadValue(Value):
 
     def same_object(self, other: Value) -> bool:
         if self is not other and other.python_type() is self.cls:
-            raise Unsupported("tensor value read", f"whether {self} is {other}")
+            raise Unsupported("tensor value read", f"a comparison of {self}")
         return self is other
 
     def children(self) -> Sequence[Value]:
