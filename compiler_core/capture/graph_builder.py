@@ -49,7 +49,6 @@ from compiler_core.capture.values.tensor_subclasses import (
     SubclassTensorValue,
     TraceableWrapperValue,
     is_subclass_of_program,
-    is_traceable,
 )
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, Source, plain_tensor
@@ -722,7 +721,7 @@ class GraphBuilder:
     def _tensor_result(self, fake: torch.Tensor, node: fx.Node) -> TensorValue:
         known = self._values_by_fake.get(id(fake))
         if known is None:
-            if is_subclass_of_program(type(fake)) and not is_traceable(fake):
+            if is_subclass_of_program(type(fake)) and not is_wrapper(fake):
                 name = getattr(node.target, "__name__", node.target)
                 raise Unsupported("unsupported call", f"{name} makes a {type(fake).__name__}, a tensor subclass")
             # an in-place operation returns its argument, which has a value already
@@ -730,7 +729,7 @@ class GraphBuilder:
             is_leaf = fake.requires_grad and fake.is_leaf and not (fake._is_view() or levels.is_wrapped(fake))
             if is_leaf and not is_wrapper(fake):  # what makes a wrapper runs as it is
                 self.add_leaf(fake, f"{getattr(node.target, '__name__', node.target)}(..., requires_grad=True)")
-            made = TraceableWrapperValue if is_traceable(fake) else TensorValue
+            made = TraceableWrapperValue if is_wrapper(fake) else TensorValue
             known = self._values_by_fake[id(fake)] = made(fake, node)
         return known
 

@@ -47,7 +47,6 @@ from compiler_core.capture.values.tensor_subclasses import (
     WrapperTensorValue,
     is_distributed_tensor,
     is_subclass_of_program,
-    is_traceable,
 )
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
@@ -62,7 +61,7 @@ from compiler_core.capture.values.user.objects import (
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class
 from compiler_core.guards.sources import AttrSource, ConstantSource, FreeCellSource, GetItemSource, Source, root_source
-from compiler_core.support.tensors import has_own_kernels
+from compiler_core.support.tensors import has_own_kernels, is_wrapper
 from compiler_core.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -222,7 +221,7 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return TensorValue(source=source, real=obj)
     if is_distributed_tensor(obj):
         return DistributedTensorValue(obj, source)
-    if is_traceable(obj):
+    if is_wrapper(obj):
         return TraceableWrapperValue(source=source, real=obj)
     if is_instance(obj, torch.Tensor) and has_own_kernels(obj):
         return WrapperTensorValue(type(obj), source=source, real=obj)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -129,7 +131,7 @@ def fake_wrapper(real: Any, fake_of: Callable[[str], torch.Tensor], mode: Any) -
     inner = {name: fake_of(name) for name in names}
     with mode, DisableTorchFunctionSubclass(), torch.no_grad():
         fake: torch.Tensor = type(real).__tensor_unflatten__(inner, context, real.size(), real.stride())
-    return fake.requires_grad_(real.requires_grad)
+        return fake.requires_grad_(real.requires_grad)
 
 
 def wrapper_facts(tensor: Any, symbolic: Sequence[int] = ()) -> tuple[Any, ...]:
@@ -143,16 +145,26 @@ def wrapper_facts(tensor: Any, symbolic: Sequence[int] = ()) -> tuple[Any, ...]:
 
 def context_text(tensor: Any) -> str | None:
     """Returns what else ``__tensor_flatten__`` says of a wrapper, as text; None if it is more than plain data."""
-    _, context = tensor.__tensor_flatten__()
-    return repr(context) if _is_plain(context) else None
+    try:
+        return _plain_text(tensor.__tensor_flatten__()[1])
+    except TypeError:
+        return None
 
 
-def _is_plain(value: Any) -> bool:
-    if type(value) is dict:
-        return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
-    if type(value) in (tuple, list, torch.Size):
-        return all(map(_is_plain, value))
-    return value is None or type(value) in _PLAIN_TYPES
+def _plain_text(value: Any) -> str:
+    """Returns a text that is equal for equal values only; raises TypeError for what may have another state."""
+    cls = type(value)
+    if value is None or cls in _PLAIN_TYPES or isinstance(value, enum.Enum):
+        return repr(value)
+    if cls is dict:
+        items = [each for pair in value.items() for each in pair]
+    elif dataclasses.is_dataclass(value):
+        items = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif cls is list or isinstance(value, tuple):
+        items = list(value)
+    else:
+        raise TypeError
+    return f"{cls.__qualname__}({', '.join(map(_plain_text, items))})"
 
 
 _PLAIN_TYPES = (

@@ -48,7 +48,6 @@ from compiler_core.support.tensors import (
     context_text,
     fake_wrapper,
     is_ragged_size,
-    is_wrapper,
     storage_id,
     without_class,
     wrapper_facts,
@@ -370,13 +369,6 @@ class TraceableWrapperValue(TensorValue):
 
 
 _DEFAULT = vars(torch.Tensor)["__torch_function__"]
-
-
-def is_traceable(tensor: Any) -> bool:
-    """Whether a tensor of a wrapper subclass can be in a graph: its class leaves to PyTorch what operations it has."""
-    found = lookup_in_mro(type(tensor), "__torch_function__")
-    is_default = found in (_DEFAULT, disabled_torch_function_impl) or module_of(type(tensor)).startswith("torch.")
-    return is_wrapper(tensor) and is_default
 
 
 def make_tensor(plain: torch.Tensor, cls: Any, attributes: dict[str, Any]) -> torch.Tensor:
