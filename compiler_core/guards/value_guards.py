@@ -6,12 +6,13 @@ import datetime
 import decimal
 import fractions
 import math
+import operator
 import pathlib
 import re
 import sys
 import types
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,22 @@ def same_keys(found: Iterable[Any], wanted: Sequence[Any]) -> bool:
     if len(keys) != len(wanted):
         return False
     return all(a is b or same_constant(a, b) for a, b in zip(keys, wanted, strict=True))
+
+
+_DICTS = (dict, defaultdict, OrderedDict)
+"""Classes of dicts that iterate over their keys."""
+
+
+def has_keys(wanted: Sequence[Any]) -> Callable[[Any], bool]:
+    """Returns a check of a dict's keys, which is faster where they are the same objects, as they are in most dicts."""
+    count = len(wanted)
+
+    def check(obj: Any) -> bool:
+        if type(obj) in _DICTS and len(obj) == count and all(map(operator.is_, obj, wanted)):
+            return True
+        return same_keys(dict_keys(obj), wanted)
+
+    return check
 
 
 def may_be_distinct_objects(a: Any, b: Any) -> bool:
@@ -317,7 +334,8 @@ KINDS |= {
     "DICT_KEYS": GuardKind(
         lambda source, keys: f"list({source}) == {safe_repr(keys)}",
         lambda obj, keys: None if same_keys(dict_keys(obj), keys) else safe_repr(list(dict_keys(obj))),
-        aspect="keys",
+        lambda manager, keys, code_parts: manager.add_lambda_guard(guard_function(has_keys(keys)), code_parts, None),
+        "keys",
     ),
     # a dict that does not have this key (the name is PyTorch's for both cases)
     "DICT_CONTAINS": GuardKind(

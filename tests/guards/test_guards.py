@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ import torch
 import compiler_core as cc
 from compiler_core.api.compile import record_of
 from compiler_core.guards import KINDS, GuardTree, all_hold, failures
+from compiler_core.guards.value_guards import has_keys
 from compiler_core.tools.testing import difference
 
 SCALE = 2
@@ -402,3 +406,16 @@ def test_costs_are_measured():
     assert compile_.guards_ns > 0
     assert all(g.cost_ns is not None and g.cost_ns >= 0 for g in compile_.guards)
     assert "us a call" in str(cc.explain(lambda x: x + 1, torch.ones(2)))
+
+
+def test_keys_that_are_other_objects() -> None:
+    class Reversed(dict[Any, Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([*self.keys()][::-1])
+
+    name = "".join(["na", "me"])
+    check = has_keys((name, 1))
+    same = {"name": 0, 1: 0}, {name: 0, 1: 0}, OrderedDict({name: 0, 1: 0}), Reversed({name: 0, 1: 0})
+    assert all(map(check, same))
+    others = {name: 0, True: 0}, {1: 0, name: 0}, {name: 0}, {name: 0, 1: 0, 2: 0}, Reversed({1: 0, name: 0})
+    assert not any(map(check, others))
