@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch.fx as fx
@@ -22,11 +22,13 @@ from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import SymbolicValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.functions import CellValue
+from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import WeakBox
 
 if TYPE_CHECKING:
     from compiler_core.capture.attempt import Capture
+    from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
 
 GRAPH_RESULT = "__graph_out"
@@ -226,12 +228,15 @@ class Emitter:
         self._fill_cells()
         self.load_temp(self._temps[id(value)])
 
-    def fill_cell_later(self, cell: CellValue) -> None:
-        """Fills a cell after the object that is being made, because its contents may refer to that object.
-
-        The cell of a recursive function is an example.
-        """
-        self._unfilled.append(cell)
+    def new_cell(self, cell: CellValue) -> None:
+        """Pushes a new cell.  One whose contents refer to it, such as that of a recursive function, is filled after the
+        object that is being made."""
+        contents = cell.contents
+        if contents is None or any(value is cell for value in rebuilt_from(self.capture, [contents])):
+            self.call_object(types.CellType, [])
+            self._unfilled += [cell] if contents is not None else []
+        else:
+            self.call_object(types.CellType, [contents])
 
     def _fill_cells(self) -> None:
         while self._unfilled and not self._being_built:
@@ -338,24 +343,65 @@ def is_fixed(value: Value) -> bool:
     return value is NULL or (value.source is None and plain)
 
 
-def graph_outputs(live: Sequence[Value]) -> dict[fx.Node, int]:
+def graph_outputs(capture: Capture, live: Sequence[Value]) -> dict[fx.Node, int]:
     """Returns the nodes that reconstructing `live` needs, each with its position in the graph's output."""
     found: dict[fx.Node, int] = {}
-    for value in rebuilt_from(live):
+    for value in rebuilt_from(capture, live):
         if isinstance(value, TensorValue) and (node := value.output_node) is not None:
             found.setdefault(node, len(found))
     return found
 
 
-def rebuilt_from(live: Sequence[Value]) -> Iterator[Value]:
-    """Yields the values from which `live` are reconstructed, each once."""
-    seen: set[int] = set()
+def rebuilt_from(capture: Capture, live: Sequence[Value]) -> Iterator[Value]:
+    """Yields the values from which `live` are reconstructed, each once, and those in the frames of generators."""
+    finder, seen = _PartFinder(capture), dict[int, Value]()
     work = list(reversed(live))
     while work:
         value = work.pop()
         if id(value) in seen:
             continue
-        seen.add(id(value))
+        seen[id(value)] = value
         yield value
         if value.source is None:
-            work.extend(reversed(value.children()))
+            work.extend(reversed(finder.parts_of(value)))
+
+
+class _PartFinder(Emitter):
+    """Finds the values that reconstructing others needs: it notes what they push, and emits nothing."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self._found: list[Value] = []
+
+    def parts_of(self, value: Value) -> list[Value]:
+        self._found = []
+        with suppress(Unsupported):  # emitting it raises this again
+            value.reconstruct(self)
+        return self._found + (frame_values(value.body) if isinstance(value, GeneratorValue) else [])
+
+    def value(self, value: Value) -> None:
+        self._found.append(value)
+
+    def keep(self, value: Value) -> str:
+        self._found.append(value)
+        return ""
+
+    def new_cell(self, cell: CellValue) -> None:
+        self._found += [cell.contents] if cell.contents is not None else []
+
+    def add(self, *instructions: Instruction) -> None:
+        """Emits nothing."""
+
+    def store_temp(self) -> str:
+        return ""
+
+    def source(self, source: Source) -> None:
+        """Needs no values."""
+
+    def graph_output(self, tensor: TensorValue) -> None:
+        """Needs no other values."""
+
+
+def frame_values(tx: Interpreter) -> list[Value]:
+    """Returns the values in a frame."""
+    return [*tx.stack, *tx.locals.values(), *tx.cells.values()]

@@ -206,7 +206,7 @@ class FrameCompile:
         is_plain_loop = captured.break_ is not None and captured.break_.stop.in_loop and self._loop is None
         self._loop_break = captured.break_ if is_plain_loop else None
         code = make_code()
-        outputs = graph_outputs(code.live())
+        outputs = graph_outputs(capture, code.live())
         compiled = None if capture.graph.is_empty else self._compile_graph(capture, outputs)
         with self.compile.step("bytecode"):
             new = code.generate(compiled, outputs)
@@ -228,7 +228,9 @@ class FrameCompile:
         before = len(self.compile.breaks)
         captured = self._capture_frame()
         graph = captured.capture.graph
-        if graph.new_leaves and graph.loses_leaf(graph_outputs(self._code_to_try(captured, _no_code).live())):
+        if graph.new_leaves and graph.loses_leaf(
+            graph_outputs(captured.capture, self._code_to_try(captured, _no_code).live())
+        ):
             self._may_make_leaves = False
             del self.compile.breaks[before:]
             captured = self._capture_frame()
@@ -319,7 +321,7 @@ class FrameCompile:
         """Returns the index of the active frame whose state cannot be reconstructed after the break, or None."""
         code = self._code_to_try(captured, _no_code)
         try:
-            code.generate(None, graph_outputs(code.live()))
+            code.generate(None, graph_outputs(captured.capture, code.live()))
         except Unsupported:
             return code.level
         return None
@@ -369,9 +371,9 @@ class FrameCompile:
 
     def _compile_graph(self, capture: Capture, outputs: dict[torch.fx.Node, int]) -> Callable[..., Any]:
         for place, values in capture.effects.places():
-            for node in graph_outputs(values):
+            for node in graph_outputs(capture, values):
                 node.meta.setdefault("place", place)
-        for node in graph_outputs(capture.effects.gradients()):
+        for node in graph_outputs(capture, capture.effects.gradients()):
             node.meta["is_gradient"] = True
         spent = capture.graph.spent_outputs(list(outputs))
         graph = capture.graph.finish(outputs, spent)
@@ -409,7 +411,7 @@ class FrameCompile:
             return _ANY_CODE
 
         code = self._code_to_try(captured, note_layout)
-        code.generate(None, graph_outputs(code.live()))
+        code.generate(None, graph_outputs(captured.capture, code.live()))
         found = self.region.loop(tx.code, layouts[0], stop.at)
         if found is not None:
             self._explain_break(captured.break_, is_split=True)

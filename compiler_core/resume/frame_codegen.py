@@ -16,12 +16,11 @@ import torch.fx as fx
 
 from compiler_core.bytecode import assemble, make
 from compiler_core.capture.attempt import Capture, cell_identities
-from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter, rebuilt_from
+from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter, frame_values, rebuilt_from
 from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
-from compiler_core.capture.values.user.generators import GeneratorValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import Box, path
 from compiler_core.resume import resume_functions
@@ -110,7 +109,7 @@ class FrameCode:
         """``parameter.grad = None`` of gradients that nothing needs and that the program drops before the graph's first
         operation, as ``zero_grad()`` does: their memory is free while the graph computes the next ones."""
         capture = self.capture
-        used = [*rebuilt_from(self.live()), *capture.graph.inputs]
+        used = [*rebuilt_from(capture, self.live()), *capture.graph.inputs]
         kept = {source for value in used for source in path(value.source)}
         values = set(map(id, used))
         for tensor in capture.effects.dropped_gradients:
@@ -278,18 +277,9 @@ def _drops_suspended_generator(innermost: Interpreter) -> bool:
     until it returns.
     """
     frames = active_frames(innermost)
-    work = [v for tx in frames for v in _frame_values(tx)] + innermost.capture.effects.values()
-    found: set[int] = set()
-    while work:
-        value = work.pop()
-        if id(value) not in found:
-            found.add(id(value))
-            work += [*value.children(), *(_frame_values(value.body) if isinstance(value, GeneratorValue) else ())]
+    live = [v for tx in frames for v in frame_values(tx)] + innermost.capture.effects.values()
+    found = set(map(id, [*rebuilt_from(innermost.capture, live)]))
     return any(id(generator) not in found for generator in innermost.capture.open_generators)
-
-
-def _frame_values(tx: Interpreter) -> list[Value]:
-    return [*tx.stack, *tx.locals.values(), *tx.cells.values()]
 
 
 def _with_earlier(tx: Interpreter, stop: StopPoint) -> Iterator[StopPoint]:

@@ -221,10 +221,6 @@ class ArrayValue(Value):
 
     # --- generated code
 
-    def children(self) -> Sequence[Value]:
-        assert self._tensor is not None
-        return [self._tensor]
-
     def reconstruct(self, emit: Emitter) -> None:
         assert self._tensor is not None
         emit.value(self._tensor)

@@ -212,12 +212,11 @@ class Value:
         """Returns the keys and values of ``dict(self)`` if it has ``keys()``, else None."""
         return None
 
-    def children(self) -> Sequence[Value]:
-        """Returns the values that `reconstruct` needs.  (From them follow the tensors that the graph must return.)"""
-        return ()
-
     def reconstruct(self, emit: Emitter) -> None:
-        """Emits bytecode that pushes an equal new object.  Called only for values without a source."""
+        """Emits bytecode that pushes an equal new object.  Called only for values without a source.
+
+        The values that it pushes are those that are needed after the graph (`rebuilt_from`).
+        """
         raise Unsupported("unsupported operation", f"{self} cannot be reconstructed after a graph break")
 
     def __repr__(self) -> str:
@@ -316,9 +315,6 @@ class NamedMethodValue(Value):
     def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         found: Value = self.owner.call_method(tx, self.name, list(args), kwargs)
         return found
-
-    def children(self) -> Sequence[Value]:
-        return [self.owner]
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.value(self.owner)

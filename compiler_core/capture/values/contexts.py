@@ -6,7 +6,6 @@ import contextvars
 import inspect
 import types
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -258,9 +257,6 @@ class ExitValue(Value):
         self.context.leave(tx)
         return NONE
 
-    def children(self) -> Sequence[Value]:
-        return [self.context]
-
     def reconstruct(self, emit: Emitter) -> None:
         self.context.reconstruct_exit(emit)
 
@@ -358,9 +354,6 @@ class TokenValue(Value):
         self.value = value
         self.before = before
 
-    def children(self) -> Sequence[Value]:
-        return [self.value, *([self.before] if self.before else [])]
-
     def reconstruct(self, emit: Emitter) -> None:
         if self.before is not None:
             emit.keep(self.before)
@@ -381,9 +374,6 @@ class NewWeakRefValue(Value):
         if args or kwargs:
             raise Unsupported("exception", "a weak reference takes no arguments")
         return self.referent
-
-    def children(self) -> Sequence[Value]:
-        return [self.referent]
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(weakref.ref, [self.referent])

@@ -12,7 +12,6 @@ the wrapper, not on what is in it.  A graph cannot hold the others.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -182,9 +181,6 @@ class SubclassTensorValue(TensorValue):
         return self.get_attr(tx, "unbind").call(tx, [ConstantValue(0)], {}).unpack(tx)
 
     # --- generated code
-
-    def children(self) -> Sequence[Value]:
-        return [self.origin, *self.stored.values()] if self.origin is not None else ()
 
     def load_input(self, emit: Emitter) -> None:
         """Pushes the tensor as a plain one, an input of the graph."""

@@ -9,7 +9,7 @@ import inspect
 import logging
 import operator
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
@@ -65,9 +65,6 @@ class GetterValue(Value):
         get = _item if self.cls is operator.itemgetter else _attribute
         found = [get(tx, args[0], a) for a in self.args]
         return found[0] if len(found) == 1 else TupleValue(found)
-
-    def children(self) -> Sequence[Value]:
-        return [*self.args, *self.kwargs.values()]
 
     def reconstruct(self, emit: Any) -> None:
         emit.call_object(self.cls, self.args, self.kwargs)

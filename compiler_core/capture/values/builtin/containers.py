@@ -157,9 +157,6 @@ class IteratorValue(Value):
                 return True
         return False
 
-    def children(self) -> Sequence[Value]:
-        return self.values[self.index :] if self.iterable is None else [self.iterable]
-
     def reconstruct(self, emit: Emitter) -> None:
         if self.iterable is None:
             emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
@@ -200,9 +197,6 @@ class MappedIteratorValue(IteratorValue):
             if error.matches(StopIteration):
                 return None
             raise
-
-    def children(self) -> Sequence[Value]:
-        return () if self.recreate is None else self.recreate()[1]
 
     def reconstruct(self, emit: Emitter) -> None:
         if self.recreate is None:
@@ -266,9 +260,6 @@ class ContainerValue(Value):
     def known_values(self) -> list[Value]:
         """Returns the items that have been read or stored so far."""
         return []
-
-    def children(self) -> Sequence[Value]:
-        return () if self.source is not None else self.known_values()
 
     def item_source(self, key: Any) -> Source:
         """Returns the source of an item of an outside container."""

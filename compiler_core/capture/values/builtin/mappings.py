@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,11 +109,6 @@ class DictValue(ContainerValue):
             return self._outside_item(tx, key)
         tx.guards.add("DICT_CONTAINS", self.source, key)
         return None
-
-    def children(self) -> Sequence[Value]:
-        if self.cls is types.MappingProxyType and self.owner is not None:
-            return [self.owner]
-        return super().children()
 
     def known_items(self) -> dict[Any, Value]:
         """Returns the items that have been loaded or stored so far."""
@@ -280,9 +275,6 @@ class OrderedDictValue(DictValue):
             super().set_attr(tx, name, value)
         self.attributes[name] = value
 
-    def children(self) -> Sequence[Value]:
-        return [*super().children(), *self.attributes.values()]
-
     def reconstruct(self, emit: Emitter) -> None:
         if self.attributes:
             emit.call_object(make_ordered_dict, [DictValue(self._values), DictValue(dict(self.attributes))])
@@ -360,9 +352,6 @@ class DefaultDictValue(DictValue):
         self.factory(tx)
         return super().method_copy(tx)
 
-    def children(self) -> Sequence[Value]:
-        return [*super().children(), *([self._factory] if self._factory is not None else [])]
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.cls, [self._factory or NONE, DictValue(self._values)])
 
@@ -412,9 +401,6 @@ class DictViewValue(ContainerValue):
         keys = {v.as_key(tx) for v in self.unpack(tx)}
         return ConstantValue(keys.isdisjoint([v.as_key(tx) for v in tx.list_of(other)]))
 
-    def children(self) -> Sequence[Value]:
-        return [self.dict_value.owner or self.dict_value]
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.value(self.dict_value.owner or self.dict_value)
         emit.call_method(self.view_kind, [])
@@ -441,9 +427,6 @@ class DictIteratorValue(IteratorValue):
         self.index += 1
         tx.capture.count_iteration()
         return self.view.item(tx, key)
-
-    def children(self) -> Sequence[Value]:
-        return [self.view]
 
     def reconstruct(self, emit: Emitter) -> None:
         from compiler_core.capture.values.builtin.static import StaticValue

@@ -370,9 +370,6 @@ class SliceValue(Value):
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.fold(getattr(self.as_slice(tx), name), args, kwargs)
 
-    def children(self) -> Sequence[Value]:
-        return self.bounds
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.build("BUILD_SLICE", self.bounds)
 

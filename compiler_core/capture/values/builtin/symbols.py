@@ -93,10 +93,6 @@ class SymbolicNumber(SymbolicValue):
         measured = self.sym.node.shape_env.measured
         return any(symbol in measured for symbol in self.sym.node.expr.free_symbols)
 
-    def children(self) -> Sequence[Value]:
-        known = self.sym.node.shape_env.measured
-        return [known[symbol].tensor for symbol in self._symbols if symbol in known]
-
     @property
     def _symbols(self) -> list[Any]:
         return sorted(self.sym.node.expr.free_symbols, key=str)
@@ -104,7 +100,7 @@ class SymbolicNumber(SymbolicValue):
     def reconstruct(self, emit: Emitter) -> None:
         symbols = emit.capture.guards.symbols
         if not self.is_measured:
-            symbols.source_of(self.sym).load(emit)
+            emit.source(symbols.source_of(self.sym))
             return
         args, texts, known = list[Value](), dict[Any, str](), symbols.env.measured
         for i, symbol in enumerate(self._symbols):
@@ -136,9 +132,6 @@ class SymbolicText(SymbolicValue):
 
     def install_guards(self, tx: Interpreter) -> None:
         """The numbers have theirs since the text was made; its value, which a guard would read, specialises them."""
-
-    def children(self) -> Sequence[Value]:
-        return self.args
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.function, self.args)
@@ -385,9 +378,6 @@ class ReadValue(Value):
         if self is not other and other.python_type() is self.cls:
             raise Unsupported("tensor value read", f"a comparison of {self}")
         return self is other
-
-    def children(self) -> Sequence[Value]:
-        return self.args
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.function, self.args)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import (
@@ -112,9 +111,6 @@ class ExceptionValue(ObjectValue):
         return tx.list_of(self.get_attr(tx, "args"))
 
     # --- across a break
-
-    def children(self) -> Sequence[Value]:
-        return () if self.source is not None else [self.args, *super().children()]
 
     def reconstruct(self, emit: Emitter) -> None:
         if self.was_raised or self.suppress_context:

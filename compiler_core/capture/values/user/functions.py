@@ -90,19 +90,8 @@ class CellValue(Value):
             tx.effects.note_mutation(self)
         self._contents = value
 
-    def children(self) -> Sequence[Value]:
-        if self.source is not None or self._contents is None or self._contents is UNBOUND:
-            return ()
-        return [self._contents]
-
     def reconstruct(self, emit: Emitter) -> None:
-        contents = self.contents
-        if contents is not None and (contents.source is not None or not contents.children()):
-            emit.call_object(types.CellType, [contents])
-            return
-        emit.call_object(types.CellType, [])
-        if contents is not None:  # they may contain the cell
-            emit.fill_cell_later(self)
+        emit.new_cell(self)
 
     @property
     def contents(self) -> Value | None:
@@ -260,12 +249,6 @@ class FunctionValue(Value):
         self.install_guards(tx)
         return tx.call_function_value(self, list(args), kwargs)
 
-    def children(self) -> Sequence[Value]:
-        if self.fn is not None:
-            return ()
-        attributes = [*self.stored.values(), *self.special_attributes.values()]
-        return [*self.defaults, *self.kwdefaults.values(), *self.closure, *attributes]
-
     def reconstruct(self, emit: Emitter) -> None:
         if self.fn is not None:
             emit.load_outside_object(self.fn)
@@ -329,9 +312,6 @@ class MethodValue(Value):
     def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, [self.owner, *args], kwargs
 
-    def children(self) -> Sequence[Value]:
-        return [self.function, self.owner]
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(types.MethodType, [self.function, self.owner])
 
@@ -376,9 +356,6 @@ class PartialValue(Value):
     def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, [*self.args, *args], {**self.kwargs, **kwargs}
 
-    def children(self) -> Sequence[Value]:
-        return [self.function, *self.args, *self.kwargs.values(), *self.stored.values()]
-
     def reconstruct(self, emit: Emitter) -> None:
         if self.stored:
             parts = [self.function, TupleValue(self.args), self.keywords, DictValue(self.stored)]
@@ -399,9 +376,6 @@ class CompiledValue(Value):
 
     def forwarded_call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Call:
         return self.function, list(args), kwargs
-
-    def children(self) -> Sequence[Value]:
-        return [self.function, *self.options.values()]
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(torch.compile, [self.function], self.options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import (
@@ -168,10 +167,6 @@ class GeneratorValue(IteratorValue):
         return found
 
     # --- across a break
-
-    def children(self) -> Sequence[Value]:
-        function, args, kwargs = self.creating_call
-        return () if self.started else [function, *args, *kwargs.values()]
 
     def reconstruct(self, emit: Emitter) -> None:
         """Repeats the call that made a generator that has not started."""

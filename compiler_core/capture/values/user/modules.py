@@ -395,9 +395,6 @@ class ModuleSliceValue(Value):
             result = module.call(tx, [result], {})
         return result
 
-    def children(self) -> Sequence[Value]:
-        return [self.container, self.key]
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.value(self.container)
         emit.value(self.key)

@@ -9,7 +9,7 @@ import functools
 import threading
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import (
@@ -335,9 +335,6 @@ class NewObjectDictValue(DictValue):
 
     def same_object(self, other: Value) -> bool:
         return isinstance(other, NewObjectDictValue) and self.holder is other.holder
-
-    def children(self) -> Sequence[Value]:
-        return [self.holder]
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.value(self.holder)

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.values.base import (
@@ -178,9 +178,6 @@ class ObjectValue(InstanceValue):
 
     # --- across a break
 
-    def children(self) -> Sequence[Value]:
-        return () if self.source is not None else [v for v in self.stored.values() if v is not UNBOUND]
-
     def reconstruct(self, emit: Emitter) -> None:
         values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
         emit.call_object(make_object, [StaticValue(self.cls), DictValue(dict(values))])
@@ -293,9 +290,6 @@ class SubclassValue(ObjectValue):
         if is_copied and isinstance(self.contents, DictValue):  # Python does not call methods of the class either
             return iter(list(self.contents.mapping(tx).items()))
         return super().mapping_pairs(tx)
-
-    def children(self) -> Sequence[Value]:
-        return [*self.contents.children(), *super().children()]
 
     def reconstruct(self, emit: Emitter) -> None:
         values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
@@ -459,9 +453,6 @@ class SuperValue(Value):
             return BoundBuiltinValue(found, self.owner)
         raise Unsupported("unsupported attribute", f"super().{name} of a class")
 
-    def children(self) -> Sequence[Value]:
-        return [self.owner]
-
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(super, [StaticValue(self.after), self.owner])
 
@@ -484,9 +475,6 @@ class BoundBuiltinValue(Value):
 
     def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         return StaticValue(self.descriptor).call(tx, [self.owner, *args], kwargs)
-
-    def children(self) -> Sequence[Value]:
-        return [self.owner]
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.call_object(self.descriptor.__get__, [self.owner])
