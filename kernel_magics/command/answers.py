@@ -99,7 +99,7 @@ def _memory_lines(record: Record) -> Iterator[str]:
     if rest := peak.bytes - sum(size for _, size in listed):
         yield f"  {bytes_text(rest)}: {len(owners) - len(listed)} more"
     if 2 * peak.saved_bytes >= peak.bytes and not any(note.startswith(TRIED_MEMORY) for note in record.notes):
-        yield "  most of it is saved for the backward: cutaway run --try-advice tries to save half of it"
+        yield "  most of it is saved for the backward: cutaway run --try-advice tries to save less"
     if peak.inputs:
         named = ", ".join(f"{name} {bytes_text(size)}" for name, size in peak.inputs[:MAX_HELD])
         more = f" and {len(peak.inputs) - MAX_HELD} more" if len(peak.inputs) > MAX_HELD else ""

@@ -284,14 +284,15 @@ class _ScriptFinder(FixFinder):
         return filename == self._program.filename
 
     @property
-    def _can_compile_otherwise(self) -> bool:
+    def can_compile_otherwise(self) -> bool:
         return True
 
     def _lines_reach(self, problem: Problem) -> bool:
         return True
 
     def _models(self) -> Iterator[torch.nn.Module]:
-        """Yields the modules that were compiled and are still there."""
+        """Yields the modules that the script has in global names, and those that were compiled and are still there."""
+        yield from super()._models()
         for each in gc.get_objects():
             if type(each).__name__ in ("OptimizedModule", "CompiledModule"):
                 yield each
@@ -380,19 +381,23 @@ class _Calls:
         self._reached = not (fix.lines or fix.block)
 
         def compile_changed(model: Any, given: dict[str, Any]) -> Any:
-            if fix.block is not None and (block := _of_name(model, fix.block)) is not None:
+            if (block := _of_name(model, fix.block)) is not None:
                 self._reached = True
                 if block not in done:
                     done.add(block)
-                    blocks.enter_context(compiled_class(block, functools.partial(own, **given)))
-                # a compiled module, as in the script: its state has the same names, but nothing of it is compiled
-                return self._kept(own(model, **given), model, call=model)
+                    blocks.enter_context(compiled_class(block, fix.around or functools.partial(own, **given)))
+                if fix.around is None:
+                    # a compiled module, as in the script: its state has the same names, but nothing of it is compiled
+                    return self._kept(own(model, **given), model, call=model)
             options = {name: value for name, value in fix.options.items() if name != "memory_budget"}
             compiled = own(model, **given | options)
             function = getattr(model, "forward", model)
             code = getattr(inspect.unwrap(function), "__code__", None)
             if fix.lines and code is not None and (code.co_filename, code.co_firstlineno) in places:
                 return self._kept(compiled, model, _Before(fix.lines, function, self))
+            if fix.around is not None and fix.block is None:
+                call = compiled.forward if isinstance(compiled, torch.nn.Module) else compiled
+                return self._kept(compiled, model, call=fix.around(call))
             return self._kept(compiled, model)
 
         done: set[type] = set()
@@ -506,13 +511,11 @@ def _modules_of(original: Any) -> Iterator[torch.nn.Module]:
             yield each
 
 
-def _of_name(model: Any, block: type) -> type[torch.nn.Module] | None:
-    """Returns the class of that name whose objects are modules in a model; None without one."""
-    import torch
-
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    named = [type(m) for m in modules if (type(m).__module__, type(m).__qualname__) == _name(block) and m is not model]
-    return named[0] if named else None
+def _of_name(model: Any, block: type | None) -> type[torch.nn.Module] | None:
+    """Returns the class of that name whose objects are modules in what is compiled; None without one."""
+    roots = [] if block is None else list(_modules_of(model))
+    inside = [type(each) for root in roots for each in root.modules() if each is not root]
+    return next((each for each in inside if block is not None and _name(each) == _name(block)), None)
 
 
 def _name(cls: type) -> tuple[str, str]:

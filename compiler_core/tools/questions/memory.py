@@ -10,7 +10,7 @@ import ast
 import itertools
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -71,10 +71,14 @@ class Peak:
     is_plan: bool
     """Whether it is the plan of the compiled code; else it is as if each operation of the graphs ran by itself."""
 
+    def bytes_of(self, kind: str) -> int:
+        """Returns the bytes of the values of one kind (`Held.kind`)."""
+        return sum(each.bytes for each in self.held if each.kind == kind)
+
     @property
     def saved_bytes(self) -> int:
         """The bytes that are saved for the backward."""
-        return sum(each.bytes for each in self.held if each.kind == "saved")
+        return self.bytes_of("saved")
 
 
 def highest_peak(record: Record) -> Peak | None:
@@ -188,10 +192,13 @@ def _of_graphs(
 ) -> Iterator[Held]:
     end = forward_steps + len(_operations(backward)) - 1
     uses = _last_uses(backward)
-    taken = {node.key for node in _nodes(backward) if node.op == "placeholder"}
+    taken = [node.key for node in _nodes(backward) if node.op == "placeholder"]
+    released: dict[str, int] = {}
+    for key, base in zip(taken, _viewed(forward, taken) if forward else taken, strict=True):  # it may take a view
+        released[base] = max(released.get(base, 0), uses.get(key, 0))
     for each in _of_graph(forward, 0, end):
-        if each.kind == "result" and each.name in taken and each.name not in results:
-            yield replace(each, kind="saved", last=forward_steps + min(uses.get(each.name, 0), end))
+        if each.kind == "result" and each.name in released and each.name not in results:
+            yield replace(each, kind="saved", last=forward_steps + min(released[each.name], end))
         else:
             yield each
     yield from _of_graph(backward, forward_steps, end)
@@ -308,6 +315,42 @@ def kept_in(line: str) -> str:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=method))) if method in _KEEPING:
             return ast.unparse(owner)
     return ""
+
+
+def keeping_line(lines: Sequence[str], made: int, owner: str) -> int:
+    """Returns the number of the line that keeps in an object what is made in line `made`: the only one that keeps
+    something in `owner`, or the next one in the function that keeps it by its name; 0 if there is none."""
+    of_owner = [number for number, line in enumerate(lines, 1) if owner and kept_in(line) == owner]
+    of_owner = [number for number in of_owner if not _keeps_literal(lines[number - 1])]
+    if len(of_owner) == 1:
+        return of_owner[0]
+    match statement_of(lines[made - 1].strip()) if made else None:
+        case ast.Assign(targets=[ast.Name(name)]):
+            pass
+        case _:
+            name = ""
+    for number, line in enumerate(lines[made - 1 :] if made else (), made):
+        if line.lstrip().startswith(("def ", "async def ", "class ")):
+            break
+        if kept_in(line) and _names_it(line, name):
+            return number
+    return 0
+
+
+def _keeps_literal(line: str) -> bool:
+    """Whether a line keeps a constant or a container that it writes out, as a constructor does."""
+    match statement_of(line.strip()):
+        case ast.Assign(value=ast.Constant() | ast.List() | ast.Dict() | ast.Tuple()):
+            return True
+    return False
+
+
+def _names_it(line: str, name: str) -> bool:
+    """Whether a line that keeps a value keeps that of a variable."""
+    match statement_of(line.strip()):
+        case ast.Assign(value=ast.Name(id)) | ast.Expr(value=ast.Call(args=[*_, ast.Name(id)])):
+            return id == name
+    return False
 
 
 def _shapes(artifact: Artifact, keys: list[str]) -> list[object]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import linecache
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.records import Problem, Record
 from compiler_core.records.capture import BreakReason
 from compiler_core.records.differences import SourceEdit
+from compiler_core.records.user_lines import ItemLines
 from compiler_core.tools.questions.advice import DYNAMIC, LINES
-from compiler_core.tools.questions.memory import highest_peak
+from compiler_core.tools.questions.memory import Held, highest_peak, keeping_line
 from compiler_core.tools.questions.problems import BLOCKS, HINT, MIN_REPEATS, STEP, break_id
 from kernel_magics.cell.parse import Program
 from kernel_magics.run.fixes.expressions import Modules
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
 _DYNAMIC_SIZES = "dynamic sizes and numbers"
+_LARGE = 10
+"""What share of the peak, as a divisor, a result has that the program is tried without."""
 _REWRITTEN = frozenset[BreakReason]({"data-dependent branch", "tensor value read", "NumPy", "print"})
 """The reasons of breaks whose hint is what `rewrites` does."""
 
@@ -49,12 +52,14 @@ class Fix:
     lines: list[str] = field(default_factory=list)
     """Lines that run before each unit of the cell."""
     block: type[torch.nn.Module] | None = None
-    """The class of the modules that are compiled in place of the cell."""
+    """The class of the modules that are compiled in place of the cell, or changed by `around`."""
+    around: Callable[[Any], Any] | None = None
+    """What is put around each compiled function, or around the forward of `block`."""
 
     @property
     def is_of_code(self) -> bool:
         """Whether the text of the program changes."""
-        return not (self.options or self.lines or self.block)
+        return not (self.options or self.lines or self.block or self.around)
 
 
 class FixFinder:
@@ -120,21 +125,31 @@ class FixFinder:
 
     def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change to dynamic sizes, for all problems that it is advised for."""
-        if numbers and self._can_compile_otherwise and not self._request.dynamic:
+        if numbers and self.can_compile_otherwise and not self._request.dynamic:
             edit = self._option_edit(_DYNAMIC_SIZES, "dynamic")
             yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), options={"dynamic": True})
 
     def _whole_step(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change that keeps backwards and optimizers in the graph."""
-        if numbers and self._can_compile_otherwise and self._request.engine == "core":
+        if numbers and self.can_compile_otherwise and self._request.engine == "core":
             edit = self._option_edit("the whole step in one graph", "capture_backward")
             yield Fix(numbers, "`capture_backward=True`", edit, [STEP], options={"capture_backward": True})
 
     def _memory(self) -> Iterator[Fix]:
-        """Yields the change that saves less for the backward, if most of the memory at the peak is saved for it."""
+        """Yields the changes that may reduce the memory at the peak: saving less for the backward, if that is most of
+        it, and keeping fewer results."""
         peak = highest_peak(self._record)
-        if peak is None or 2 * peak.saved_bytes < peak.bytes or not self._can_compile_otherwise:
+        if peak is None or not self.can_compile_otherwise:
             return
+        if 2 * peak.saved_bytes >= peak.bytes:
+            yield from self._saving_less()
+        for held in [each for each in peak.held if each.kind == "result" and _LARGE * each.bytes >= peak.bytes]:
+            if (edit := self._not_keeping(held)) is not None:
+                yield Fix([], f"leaving out line {edit.first}, `{edit.removed[0].strip()}`", edit)
+
+    def _saving_less(self) -> Iterator[Fix]:
+        import torch
+
         is_core = self._request.engine == "core"
         change = (
             "`compiler_core.compile(..., memory_budget=0.5)`"
@@ -143,6 +158,21 @@ class FixFinder:
         )
         edit = self._option_edit("half of the saved bytes", "memory_budget", "0.5")
         yield Fix([], change, edit, options={"memory_budget": 0.5})
+        yield Fix([], "`torch.no_grad()` around the compiled calls", edit, around=torch.no_grad())
+        block = repeated_class({id(each): each for root in self._models() for each in root.modules()}.values(), 2)
+        if block is not None:
+            change = f"`torch.utils.checkpoint.checkpoint` around the forward of each {block.__name__}"
+            yield Fix([], change, edit, block=block, around=checkpointed)
+
+    def _not_keeping(self, held: Held) -> SourceEdit | None:
+        """Returns the change that leaves out the line of the program in which a result is kept."""
+        file, made = ItemLines(self._record).line_of(held.node)
+        number = keeping_line(self.text(file), made, held.owner) if file == self._program.filename else 0
+        if not number:
+            return None
+        line = self.text(file)[number - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        return SourceEdit("the result is not kept", file, number, [line], [f"{indent}pass"])
 
     def _option_edit(self, title: str, option: str, value: str = "") -> SourceEdit:
         """Returns the change that turns an option on, or gives it a value."""
@@ -153,7 +183,7 @@ class FixFinder:
         return SourceEdit(title, self._program.filename, 1, [magic] if is_magic else [], [added])
 
     @property
-    def _can_compile_otherwise(self) -> bool:
+    def can_compile_otherwise(self) -> bool:
         """Whether a trial decides what is compiled, and how."""
         return not self._request.as_written
 
@@ -164,7 +194,7 @@ class FixFinder:
 
     def _blocks(self, numbers: list[int]) -> Iterator[Fix]:
         """Yields the change that compiles a class of modules, of which there are many, in place of the whole."""
-        if not numbers or not self._can_compile_otherwise:
+        if not numbers or not self.can_compile_otherwise:
             return
         block = repeated_class({id(each): each for root in self._models() for each in root.modules()}.values())
         if block is None:
@@ -211,14 +241,24 @@ class FixFinder:
         return edit.file == self._program.filename or bool(self.functions(edit))
 
 
-def repeated_class(modules: Iterable[torch.nn.Module]) -> type[torch.nn.Module] | None:
+def checkpointed(forward: Any) -> Any:
+    """Returns the forward of a module with gradient checkpointing; both compilers trace it as the program's code."""
+    from torch.utils.checkpoint import checkpoint
+
+    scope = {"checkpoint": checkpoint, "inner": forward}
+    text = "def forward(*args, **kwargs):\n    return checkpoint(inner, *args, use_reentrant=False, **kwargs)"
+    exec(compile(text, "<checkpointed forward>", "exec"), scope)
+    return scope["forward"]
+
+
+def repeated_class(modules: Iterable[torch.nn.Module], at_least: int = MIN_REPEATS) -> type[torch.nn.Module] | None:
     """Returns the class of the modules that are repeated and, with what is in them, make up most; None without one."""
     import torch
 
     sizes: dict[type[torch.nn.Module], list[int]] = {}
     for module in modules:
         sizes.setdefault(type(module), []).append(sum(1 for _ in module.modules()))
-    repeated = [each for each, own in sizes.items() if len(own) >= MIN_REPEATS]
+    repeated = [each for each, own in sizes.items() if len(own) >= at_least]
     can_run = [each for each in repeated if each.forward is not torch.nn.Module.forward]
     # the smallest of them counts: a container, such as Sequential, may also be around the others
     return max(can_run, key=lambda each: len(sizes[each]) * min(sizes[each]), default=None)

@@ -53,6 +53,12 @@ FASTER = 2
 """By what factor a change must reduce the time of compiling, which is measured once."""
 
 
+_WHY_NOTHING = (
+    "less than half of the memory at the peak is saved for the backward, and no line of the program is known that "
+    "keeps a large part of it after the call"
+)
+
+
 class Fixes:
     """The changes that may remove the problems of a cell whose run has `record`."""
 
@@ -108,6 +114,9 @@ class Fixes:
 
         Nothing is noted if it is interrupted.  What is not tried after `seconds` is noted as that.
         """
+        is_large = highest_peak(self._record) is not None and self._finder.can_compile_otherwise
+        if is_large and all(fix.problems for fix in self._found):
+            self._record.notes.append(f"{TRIED_MEMORY} nothing: {_WHY_NOTHING}")
         if not self._found:
             return
         found: dict[int, list[AdviceTrial]] = {}
@@ -129,6 +138,8 @@ class Fixes:
         except UsageError as refusal:
             why = str(refusal)
         for fix in self._found:
+            if not fix.problems and not any(note.startswith(_tried(fix)) for note in self._record.notes):
+                self._record.notes.append(f"{_tried(fix)} not tried: {why}")
             for each in fix.problems:
                 if all(trial.change != fix.change for trial in found.get(each, ())):
                     found.setdefault(each, []).append(AdviceTrial(fix.change, "not tried", why, fix.remedies))
@@ -176,7 +187,8 @@ class Fixes:
         made = self._ran(self._program, printed)
         with state.preserved():
             record = self._compiled(fix, made)
-        self._check_same(made, expected, state, printed, is_laid_out=not fix.lines)
+        same = _contiguous if fix.lines else _detached if fix.around is not None else _unchanged
+        self._check_same(made, expected, state, printed, same)
         return record
 
     def _try_memory(self, fix: Fix, state: Any, expected: _Ran, printed: Any, progress: Progress) -> None:
@@ -187,19 +199,25 @@ class Fixes:
         except (_Differs, UsageError) as error:
             text = f"it cannot be used here: {error}"
         else:
-            sizes = [(each.bytes if each else 0, each.saved_bytes if each else 0) for each in (before, after)]
-            (old, old_saved), (new, new_saved) = sizes
-            helps = "" if new < old else "it does not help: "
-            text = f"{helps}{bytes_text(old)} at the peak became {bytes_text(new)}, with the same values; "
-            text += f"of these {bytes_text(old_saved)} and {bytes_text(new_saved)} are saved for the backward"
-        self._record.notes.append(f"{TRIED_MEMORY} {fix.change}: {text}")
+            kind, words = (
+                ("result", "results, which stay after the call")
+                if fix.is_of_code
+                else ("saved", "saved for the backward")
+            )
+            sizes = [(each.bytes, each.bytes_of(kind)) if each else (0, 0) for each in (before, after)]
+            (was, was_part), (now, now_part) = sizes
+            helps = "" if now < was or (fix.is_of_code and now_part < was_part) else "it does not help: "
+            (old, old_part), (new, new_part) = [tuple(map(bytes_text, each)) for each in sizes]
+            text = f"{helps}{old} at the peak became {new}, with the same values; "
+            text += f"of these {old_part} and {new_part} are {words}"
+        self._record.notes.append(f"{_tried(fix)} {text}")
 
-    def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, is_laid_out: bool) -> None:
+    def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, compared: _Compared) -> None:
         """Raises `_Differs` unless a run is like the expected one, besides what no two runs of plain PyTorch agree in,
         such as the time; UsageError if they do not agree in tensors."""
-        if expected.varies is None and made.differs_from(expected, is_laid_out):
+        if expected.varies is None and made.differs_from(expected, compared):
             expected.find_what_varies(self._expected(state, printed))
-        if how := made.differs_from(expected, is_laid_out):
+        if how := made.differs_from(expected, compared):
             raise _Differs(how)
 
     def _compare_flipped(self, edits: tuple[SourceEdit, SourceEdit], state: Any, printed: Any) -> None:
@@ -247,8 +265,10 @@ class Fixes:
         """Returns a function that runs a program, compiled with a change; `changed` undoes what is entered into it."""
         compile_unit = fresh(unit_compiler(request, record))
         if fix.block is not None:
-            changed.enter_context(compiled_class(fix.block, self._function_compiler(compile_unit)))
-            compile_unit = _uncompiled
+            changed.enter_context(compiled_class(fix.block, fix.around or self._function_compiler(compile_unit)))
+            compile_unit = _uncompiled if fix.around is None else compile_unit
+        elif fix.around is not None:
+            compile_unit = _with(fix.around, compile_unit)
         if fix.lines:
             compile_unit = with_lines(fix.lines, self._shell.user_ns, compile_unit)
         return program.bind(self._shell.user_ns, compile_unit)
@@ -351,17 +371,44 @@ class Fixes:
         return ("helps" if is_fewer else "does not help"), ""
 
 
+def _tried(fix: Fix) -> str:
+    """Returns how the note on a trial to reduce memory begins."""
+    return f"{TRIED_MEMORY} {fix.change}:"
+
+
 def _compiles(record: Record) -> int:
     return sum(compile_.outcome == "compiled" for compile_ in record.compiles)
 
 
+_Compared = Callable[[object], object]
+"""What is compared of a value."""
+
+
+def _unchanged(value: object) -> object:
+    return value
+
+
 def _contiguous(value: object) -> object:
     """Returns a value with its tensors laid out in the order of their dimensions."""
+    return _with_tensors(value, "contiguous")
+
+
+def _detached(value: object) -> object:
+    """Returns a value with tensors that require no gradient."""
+    return _with_tensors(value, "detach")
+
+
+def _with_tensors(value: object, method: str) -> object:
     import torch
 
     from compiler_core.torch_private import tree_map
 
-    return tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return tree_map(lambda leaf: getattr(leaf, method)() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def _with(around: Callable[[Any], Any], compile_unit: Callable[[types.FunctionType], Any]) -> Callable[[Any], Any]:
+    """Returns `compile_unit` with something around what it returns."""
+    return lambda unit: around(compile_unit(unit))
 
 
 def _uncompiled(unit: types.FunctionType) -> Unit:
@@ -427,21 +474,18 @@ class _Ran:
         self.varies |= {""} if self.output != again.output else set()
         self.varies -= {name for name in self.values if _has_tensors(self.values[name])}
 
-    def differs_from(self, expected: _Ran, is_laid_out: bool = True) -> str:
-        """Returns how this run differs from the one that it must be like; empty if it does not.
-
-        `is_laid_out`: also in the strides of tensors, which follow from those of inputs.
-        """
-        for name, how in self._differences(expected, is_laid_out):
+    def differs_from(self, expected: _Ran, compared: _Compared = _unchanged) -> str:
+        """Returns how this run differs from the one that it must be like; empty if it does not."""
+        for name, how in self._differences(expected, compared):
             if name not in (expected.varies or ()):
                 return f"{name} differs: {how}" if name else how
         return ""
 
-    def _differences(self, expected: _Ran, is_laid_out: bool = True) -> Iterator[tuple[str, str]]:
+    def _differences(self, expected: _Ran, compared: _Compared = _unchanged) -> Iterator[tuple[str, str]]:
         """Yields the names whose values differ, and how; an empty name for what is printed."""
         for name in dict.fromkeys([*expected.values, *self.values]):
             values = expected.values.get(name), self.values.get(name)
-            if how := value_difference(*(values if is_laid_out else map(_contiguous, values))):
+            if how := value_difference(*map(compared, values)):
                 yield name, how
         if not _same_text(self.output, expected.output):
             yield "", "it prints something else"
