@@ -45,8 +45,9 @@ class SideEffects:
         """The tokens of context variables that were set and not reset, in order."""
         self._calls: list[tuple[Callable[..., None], list[Value]]] = []
         """Calls of functions of ours, in order."""
-        self.dropped_gradients: list[TensorValue] = []
-        """The tensors whose ``.grad`` the program has set to None before any operation of the graph."""
+        self.dropped_gradients: list[tuple[TensorValue, bool]] = []
+        """The tensors whose ``.grad`` the program first sets to None, and whether it does so before the graph's first
+        operation."""
         self.frozen = ""
         """If not empty, changes break the graph, with this reason."""
 

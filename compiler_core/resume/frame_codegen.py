@@ -76,18 +76,21 @@ class FrameCode:
         found += [value for frame in self.frames for value in frame.values(frame.stack)]
         return found + self.capture.effects.values() + self.capture.overrides.modes
 
-    def generate(self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int]) -> types.CodeType:
+    def generate(
+        self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int], is_replayed: bool = False
+    ) -> types.CodeType:
         """Returns the code object.
 
         Args:
             compiled: the compiled graph, or None if nothing was captured.
             outputs: the index of each output of the graph among its results.
+            is_replayed: whether the graph's launches are replayed.
         """
         self.emit.outputs = outputs
         self._rerun_if_cells_differ()
         waiting = self._look_for_cached_results()
         if compiled is not None:
-            self._drop_gradients()
+            self._drop_gradients(is_replayed)
             self.emit.call_graph(compiled)
             self._rerun_if_graph_failed()
         if waiting is not None:
@@ -105,14 +108,20 @@ class FrameCode:
             self._break(self.stop)
         return self._assemble()
 
-    def _drop_gradients(self) -> None:
-        """``parameter.grad = None`` of gradients that nothing needs and that the program drops before the graph's first
-        operation, as ``zero_grad()`` does: their memory is free while the graph computes the next ones."""
+    def _drop_gradients(self, is_replayed: bool) -> None:
+        """``parameter.grad = None`` of gradients that nothing needs and that the program drops, as by ``zero_grad()``:
+        their memory is free while the graph computes the next ones.
+
+        Where the program drops them after an operation, an error of that operation would leave them.  Operations whose
+        launches are replayed raise none.
+        """
         capture = self.capture
         used = [*rebuilt_from(capture, self.live()), *capture.graph.inputs]
         kept = {source for value in used for source in path(value.source)}
         values = set(map(id, used))
-        for tensor in capture.effects.dropped_gradients:
+        for tensor, is_first in capture.effects.dropped_gradients:
+            if not is_first and not is_replayed:
+                continue
             assert tensor.real is not None and tensor.source is not None
             _, old = capture.outside.values_by_id.get(id(tensor.real.grad), (None, None))
             if old is not None and id(old) not in values and old.source not in kept:

@@ -557,16 +557,20 @@ def test_absent_tangents_are_not_copied() -> None:
     assert [(g.graph, g.recorded, g.copied) for g in graphs(record)] == [("forward", 1, 0), ("backward", 1, 1)]
 
 
+@pytest.mark.parametrize("drops", ["first", "before the backward"])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_gradients_that_a_step_drops_are_lent(keeps: bool) -> None:
+def test_gradients_that_a_step_drops_are_lent(keeps: bool, drops: str) -> None:
     """However small they are; the loss, which is small and no gradient, is copied."""
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     plain = copy.deepcopy(model)
 
     def step(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        layer.zero_grad()
+        if drops == "first":
+            layer.zero_grad()
         loss = layer(x).square().mean()
+        if drops != "first":
+            layer.zero_grad()
         loss.backward()
         with torch.no_grad():
             for parameter in layer.parameters():

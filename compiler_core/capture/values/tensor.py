@@ -280,8 +280,8 @@ class TensorValue(Value):
             raise Unsupported("unsupported mutation", f"Tensor.{name} = ...")
         self.install_guards(tx)
         tx.effects.note_attribute(self, name)
-        if name == "grad" and name not in self.stored and tx.is_none(value) and tx.graph.is_empty:
-            tx.effects.dropped_gradients.append(self)
+        if name == "grad" and name not in self.stored and tx.is_none(value):
+            tx.effects.dropped_gradients.append((self, tx.graph.is_empty))
         self.stored[name] = value
 
     def _check_grad(self, tx: Interpreter, value: Value) -> None:

@@ -510,6 +510,23 @@ def test_dropped_gradients_are_freed_before_the_graph_runs():
     assert not alive_in_the_graph(step)[0]
 
 
+def test_an_error_before_gradients_are_dropped_leaves_them():
+    def looked_up(model, optimizer, x, y):
+        loss = F.cross_entropy(model(x)[y], y)
+        optimizer.zero_grad()
+        loss.backward()
+
+    run = compiler_core.compile(looked_up, backend="cpp", capture_backward=True)
+    model, y = net(), torch.randint(3, (4,))
+    optimizer = OPTIMIZERS["SGD"](model)
+    for _ in range(3):
+        run(model, optimizer, torch.randn(4, 6), y)
+    gradient = model[0].weight.grad
+    with pytest.raises(IndexError):
+        run(model, optimizer, torch.randn(4, 6), y + 7)
+    assert model[0].weight.grad is gradient
+
+
 def test_gradients_that_are_needed_are_kept():
     def returned(model, optimizer, x, y):
         old = model[0].weight.grad
