@@ -60,14 +60,17 @@ class FormatProxy:
         return format_of(self._tx, self._value, spec)
 
     def __getattr__(self, name: str) -> Any:
-        raise Unsupported("unsupported operation", f"formatting .{name} of {self._value}")
+        return format_operand(self._tx, self._value.get_attr(self._tx, name))
+
+    def __getitem__(self, key: Any) -> Any:
+        return format_operand(self._tx, self._value.get_item(self._tx, ConstantValue(key)))
 
     def _unknown(self, *args: Any) -> Any:
         if isinstance(self._value, TensorValue):
             raise Unsupported("tensor value read", "formatting a tensor")
         raise Unsupported("unsupported operation", f"formatting {self._value} as something other than text")
 
-    __getitem__ = __int__ = __index__ = __float__ = _unknown
+    __int__ = __index__ = __float__ = _unknown
 
 
 def format_operand(tx: Interpreter, value: Value) -> Any:

@@ -21,7 +21,7 @@ from torch.fx.traceback import annotate
 from torch.utils import checkpoint
 
 from compiler_core.capture.rules.table import handles, handles_named
-from compiler_core.capture.values.base import Args, ObservedException, Value
+from compiler_core.capture.values.base import Args, ObservedException, Value, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
@@ -525,10 +525,45 @@ def _laid_out_like(tx: Interpreter, result: Value, query: torch.Tensor) -> Value
     return permuted(dense, [order.index(d) for d in range(query.dim())])
 
 
+# ---- operators that call their function once, which is inlined --------------------------------
+
+
 @handles_named("torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder")
 def _nested_region(tx: Interpreter, func: Value, /, *args: Value, **kwargs: Value) -> Value:
-    """``torch.compiler.nested_compile_region``, whose function is inlined at each call."""
+    """``torch.compiler.nested_compile_region``"""
     return func.call(tx, list(args), kwargs)
+
+
+@handles_named("torch._higher_order_ops.wrap.Wrap.__call__")
+def _wrap(tx: Interpreter, operator: Value, func: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return func.call(tx, list(args), kwargs)
+
+
+@handles_named("torch._higher_order_ops.wrap.WrapWithSetGradEnabled.__call__")
+def _wrap_with_grad(
+    tx: Interpreter, operator: Value, enabled: Value, func: Value, /, *args: Value, **kwargs: Value
+) -> Value:
+    mode = torch.enable_grad if enabled.truth(tx) else torch.no_grad
+    return StaticValue(mode).call(tx, [func], {}).call(tx, list(args), kwargs)
+
+
+@handles_named("torch._higher_order_ops.wrap.WrapWithAutocast.__call__")
+def _wrap_with_autocast(
+    tx: Interpreter, operator: Value, device: Value, dtype: Value, enabled: Value, cache: Value, func: Value,
+    /, *args: Value, **kwargs: Value,
+) -> Value:  # fmt: skip
+    context = StaticValue(torch.autocast).call(tx, [device, dtype, enabled, cache], {})
+    return context.call(tx, [func], {}).call(tx, list(args), kwargs)
+
+
+# ---- other functions of PyTorch -----------------------------------------------------------------
+
+
+@handles_named("torch.jit._script._unwrap_optional")
+def _unwrap_optional(tx: Interpreter, value: Value) -> Value:
+    if tx.is_none(value):
+        raise observed_exception(AssertionError, "Unwrapping null optional")
+    return value
 
 
 @handles_named("torch._dynamo.decorators.mark_static")

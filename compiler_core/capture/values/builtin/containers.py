@@ -135,6 +135,12 @@ class IteratorValue(Value):
         self.iterable = iterable
         self.index = 0
 
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        return NamedMethodValue(self, name) if name in ("__next__", "__iter__") else super().get_attr(tx, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return self.next_or_stop(tx) if name == "__next__" else self
+
     def iterate(self, tx: Interpreter) -> Value:
         return self
 
