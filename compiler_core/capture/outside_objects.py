@@ -245,7 +245,7 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     if type(obj) in (set, frozenset) and len(obj) < 1000 and all(map(_is_set_member, obj)):
         return SetValue(obj, type(obj), source, obj)
     cls: Any = type(obj)
-    if container_base(cls) is not None:
+    if container_base(cls) in CONTAINERS:
         return SubclassValue.from_outside(obj, source)
     if is_instance(obj, types.MethodType):
         return _method(outside, obj, source)

@@ -383,7 +383,9 @@ def _new_object(tx: Interpreter, cls: Value) -> Value:
     return module_value(instance) if issubclass(instance, torch.nn.Module) else ObjectValue(instance)
 
 
-@handles(dict.__new__, list.__new__, tuple.__new__, collections.deque.__new__)  # a defaultdict's is dict's
+@handles(  # a defaultdict's is dict's
+    dict.__new__, list.__new__, tuple.__new__, collections.deque.__new__, set.__new__, frozenset.__new__
+)  # fmt: skip
 def _new_container(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     instance = cls.constant(tx)
     if container_base(instance) is None:

@@ -526,6 +526,49 @@ def sets_of_users(x):
     return x[list(a & b)], b <= a, a.isdisjoint({5}), sorted(a - b), list(a | {0}), 2 in a
 
 
+class Counted(set):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.count = 0
+
+    def add(self, v):
+        super().add(v)
+        self.count += 1
+
+    def __contains__(self, v):
+        return v == "any" or super().__contains__(v)
+
+
+class Names(frozenset):
+    def __new__(cls, *given, sep="."):
+        self = super().__new__(cls, *given)
+        self.sep = sep
+        return self
+
+    def joined(self):
+        return self.sep.join(sorted(self))
+
+
+@program(X)
+def subclasses_of_sets(x):
+    seen, names = Counted([1]), Names("ab", sep="/")
+    seen.add(x)
+    seen |= {5, 7}
+    seen.discard(7)
+    kept = Counted(range(4)) & {2, 3, 9}
+    return (
+        x * seen.count,
+        x in seen,
+        "any" in seen,
+        len(seen),
+        kept,
+        type(kept),
+        names,
+        names.joined(),
+        {1} | Counted([2]),
+    )
+
+
 @program(X)
 def sets_and_frozensets(x):
     kept, dropped = {"q", "k", "v"}, frozenset(["v", "o"])

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import torch.utils._pytree as pytree
 import torch.utils.checkpoint as checkpoint
 from torch import nn
+from torch._higher_order_ops.wrap import wrap, wrap_with_autocast, wrap_with_set_grad_enabled
 from torch.nn.utils import parametrize, parametrizations, rnn
 from torch.utils.data import default_collate
 
@@ -527,3 +528,28 @@ def spectra(x):
         torch.fft.fftshift(torch.fft.fftfreq(4)),
         torch.view_as_real(f),
     )
+
+
+@program(X)
+def wrapped_functions(x):
+    scale, log = 3, []
+
+    def body(a, b=1):
+        log.append(b)
+        return {"y": a * scale + b + x}
+
+    return (
+        wrap(body, x.sin(), b=2),
+        wrap(lambda a: wrap(lambda b: b.cos(), a), x),
+        wrap_with_set_grad_enabled(False, lambda a: (a * 2, torch.is_grad_enabled()), x),
+        wrap_with_autocast("cpu", torch.bfloat16, True, None, torch.mm, x, x),
+        log,
+    )
+
+
+@program(X)
+def iterators_by_method(x):
+    rows, numbered = iter(x), enumerate("ab")
+    first = rows.__next__()
+    advance = numbered.__next__
+    return first, advance(), advance(), rows.__iter__() is rows, "{0[k][1]} {o.shape}".format({"k": [1, 2]}, o=x)

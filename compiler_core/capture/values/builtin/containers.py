@@ -115,7 +115,7 @@ def is_tensor_key(key: Any) -> bool:
 
 def has_fixed_order(key: Any) -> bool:
     """Whether the hash, and so the place in a set, is the same in each run: not if it is a hash of an address."""
-    if isinstance(key, tuple):
+    if isinstance(key, (tuple, frozenset)):
         return all(map(has_fixed_order, key))
     return is_atom(key) or isinstance(key, type)
 

@@ -175,16 +175,17 @@ class SetValue(ContainerValue):
 
     # --- across a break
 
-    def as_builtin(self) -> Value:
-        return SetValue(self.added)
-
     def known_values(self) -> list[Value]:
         return [m for m in self.members if isinstance(m, Value)]
 
-    def reconstruct(self, emit: Emitter) -> None:
+    def listed(self, emit: Emitter) -> ListValue:
+        """Returns the members as they were added; Unsupported if a set that is made of them has another order."""
         if all(map(has_fixed_order, self.members)) and list(self.cls(list(self.added))) != list(self.members):
             raise Unsupported("unsupported operation", "a set whose order depends on the history of its changes")
-        emit.call_object(self.cls, [ListValue([emit.capture.outside.key_value(k) for k in self.added])])
+        return ListValue([emit.capture.outside.key_value(k) for k in self.added])
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(self.cls, [self.listed(emit)])
 
     def reconstruct_contents(self, emit: Emitter) -> None:
         replayed = set(self.real)

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 # builtin classes whose __getattribute__ does the same as object's
-_GENERIC_ATTRIBUTES = (object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple, threading.local)
+_GENERIC_ATTRIBUTES = (
+    object, BaseException, dict, OrderedDict, defaultdict, list, deque, tuple, set, frozenset, threading.local,
+)  # fmt: skip
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 

@@ -40,6 +40,7 @@ from compiler_core.capture.values.builtin.containers import (
 )
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue, key_value
 from compiler_core.capture.values.builtin.sequences import SequenceValue, TupleValue, field_index
+from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS, InstanceValue, descriptor_get
@@ -222,10 +223,10 @@ class NamespaceValue(ObjectValue):
 
 
 class SubclassValue(ObjectValue):
-    """An instance of a subclass, written in Python, of one of `CONTAINERS`."""
+    """An instance of a subclass, written in Python, of one of `CONTAINERS`, or one made in the frame of a set's."""
 
     def __init__(
-        self, cls: type, contents: SequenceValue | DictValue, real: Any = None, source: Source | None = None
+        self, cls: type, contents: SequenceValue | DictValue | SetValue, real: Any = None, source: Source | None = None
     ) -> None:
         super().__init__(cls, real, source)
         self.contents = contents
@@ -267,7 +268,7 @@ class SubclassValue(ObjectValue):
             missing = self.special_method(tx, "__missing__")
             if missing is not None and not self.contents.contains(tx, args[0]):
                 return missing.call(tx, args, {})
-        if base not in (dict, list, tuple) and name in _NEW_INSTANCE_METHODS:
+        if base in (deque, OrderedDict, defaultdict) and name in _NEW_INSTANCE_METHODS:
             raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
         if name in ("__or__", "__ror__", "copy"):
             contents_of(self)
@@ -293,7 +294,8 @@ class SubclassValue(ObjectValue):
 
     def reconstruct(self, emit: Emitter) -> None:
         values = {k: v for k, v in self.stored.items() if v is not UNBOUND}
-        plain = self.contents.as_builtin()
+        found = self.contents
+        plain = found.listed(emit) if isinstance(found, SetValue) else found.as_builtin()
         emit.call_object(
             make_subclass, [StaticValue(self.cls), StaticValue(self.contents.cls), plain, DictValue(values)]
         )
@@ -334,17 +336,22 @@ def _has_builtin_item_access(cls: type) -> bool:
 def container_base(cls: Any) -> type | None:
     """Returns the builtin container that `cls` derives from, if all classes between the two are Python classes."""
     base = next((c for c in cls.__mro__ if not is_python_class(c)), object)
-    return base if base in CONTAINERS and base is not cls else None
+    return base if (base in CONTAINERS or base in _SETS) and base is not cls else None
+
+
+_SETS = (set, frozenset)
 
 
 def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any]) -> Any:
     """Called by generated code: makes an instance that the frame made."""
-    instance = base.__new__(cls, contents) if base is tuple else base.__new__(cls)
+    instance = base.__new__(cls, contents) if base in (tuple, frozenset) else base.__new__(cls)
     if base is deque:
         base.__init__(instance, contents, contents.maxlen)
     elif base is list:
         base.extend(instance, contents)
-    elif base is not tuple:
+    elif base is set:
+        base.update(instance, contents)
+    elif base not in (tuple, frozenset):
         for key, value in contents.items():
             base.__setitem__(instance, key, value)
     if base is defaultdict:
@@ -355,10 +362,13 @@ def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any
 
 
 def new_instance(tx: Interpreter, cls: type, args: Args) -> SubclassValue:
-    """``base.__new__(cls, *args)``.  Only tuples get their contents from ``__new__``."""
+    """``base.__new__(cls, *args)``.  Only tuples and frozensets get their contents from ``__new__``."""
     base: Any = container_base(cls)
     if base is tuple:
         return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))
+    if base in _SETS:
+        given = args[:1] if base is frozenset else ()
+        return SubclassValue(cls, SetValue([v.as_key(tx) for each in given for v in tx.list_of(each)], base))
     empty: Any = {} if issubclass(base, dict) else []
     return SubclassValue(cls, CONTAINERS[base](empty, base))
 
