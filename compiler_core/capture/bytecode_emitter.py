@@ -207,8 +207,6 @@ class Emitter:
         """Pushes the Python object of a value; the object is made only once."""
         if id(value) in self._temps:
             self.load_temp(self._temps[id(value)])
-        elif value is NULL:
-            self.push_null()
         elif self.capture.guards.is_guarded(value):
             value.reconstruct(self)
         elif value.source is not None and not value.source.loads_new_object:
@@ -366,18 +364,29 @@ def rebuilt_from(capture: Capture, live: Sequence[Value]) -> Iterator[Value]:
             work.extend(reversed(finder.parts_of(value)))
 
 
+def pushed_values(capture: Capture, emit: Callable[[Emitter], None]) -> list[Value]:
+    """Returns the values that a function pushes."""
+    return _PartFinder(capture).pushed_by(emit)
+
+
 class _PartFinder(Emitter):
-    """Finds the values that reconstructing others needs: it notes what they push, and emits nothing."""
+    """Finds the values that are pushed: it notes them, and emits nothing."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self._found: list[Value] = []
 
     def parts_of(self, value: Value) -> list[Value]:
+        """Returns the values that `value` is reconstructed from."""
+        inside = frame_values(value.body) if isinstance(value, GeneratorValue) else []
+        return self.pushed_by(value.reconstruct) + inside
+
+    def pushed_by(self, emit: Callable[[Emitter], None]) -> list[Value]:
+        """Returns the values that a function pushes."""
         self._found = []
         with suppress(Unsupported):  # emitting it raises this again
-            value.reconstruct(self)
-        return self._found + (frame_values(value.body) if isinstance(value, GeneratorValue) else [])
+            emit(self)
+        return self._found
 
     def value(self, value: Value) -> None:
         self._found.append(value)

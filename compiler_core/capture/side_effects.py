@@ -138,20 +138,6 @@ class SideEffects:
         cells = [v for v in self._changed.values() if isinstance(v, CellValue)]
         return any(own or not isinstance(cell.source, FreeCellSource) for cell in cells)
 
-    def values(self) -> list[Value]:
-        """Returns all values that the replay needs."""
-        found: list[Value] = [*self.tokens]
-        found += [v for _, _, v in self._globals.values()]
-        found += [obj.stored[name] for obj, name in self._attributes.values()]
-        found += [obj for obj, _ in self._attributes.values()]
-        found += [arg for _, args in self._calls for arg in args]
-        for value in self._changed.values():
-            if isinstance(value, CellValue):
-                found += [value._contents] if value._contents is not None else []
-            elif isinstance(value, ContainerValue):
-                found += value.known_values()
-        return [v for v in found if v is not UNBOUND]
-
     def written_sources(self) -> frozenset[str]:
         """Returns the sources of the attributes and containers from outside that are written."""
         attributes = [AttrSource(obj.source, name) for obj, name in self._attributes.values() if obj.source is not None]

@@ -16,7 +16,7 @@ import torch.fx as fx
 
 from compiler_core.bytecode import assemble, make
 from compiler_core.capture.attempt import Capture, cell_identities
-from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter, frame_values, rebuilt_from
+from compiler_core.capture.bytecode_emitter import GRAPH_RESULT, Emitter, frame_values, pushed_values, rebuilt_from
 from compiler_core.capture.interpreter import Interpreter, StopPoint
 from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import ObservedException, Value
@@ -74,7 +74,7 @@ class FrameCode:
         """Returns the values that are needed after the graph has run."""
         found = [self.tx.returned] if self.tx.returned is not None else []
         found += [value for frame in self.frames for value in frame.values(frame.stack)]
-        return found + self.capture.effects.values() + self.capture.overrides.modes
+        return found + pushed_values(self.capture, self.capture.effects.replay) + self.capture.overrides.modes
 
     def generate(
         self, compiled: Callable[..., Any] | None, outputs: dict[fx.Node, int], is_replayed: bool = False
@@ -285,10 +285,10 @@ def _drops_suspended_generator(innermost: Interpreter) -> bool:
     Python leaves that block at once.  A resume function would leave it later, because its caller holds the arguments
     until it returns.
     """
-    frames = active_frames(innermost)
-    live = [v for tx in frames for v in frame_values(tx)] + innermost.capture.effects.values()
-    found = set(map(id, [*rebuilt_from(innermost.capture, live)]))
-    return any(id(generator) not in found for generator in innermost.capture.open_generators)
+    frames, capture = active_frames(innermost), innermost.capture
+    live = [v for tx in frames for v in frame_values(tx)] + pushed_values(capture, capture.effects.replay)
+    found = set(map(id, [*rebuilt_from(capture, live)]))
+    return any(id(generator) not in found for generator in capture.open_generators)
 
 
 def _with_earlier(tx: Interpreter, stop: StopPoint) -> Iterator[StopPoint]:
