@@ -74,6 +74,8 @@ def adopt_cell(name: str) -> list[Instruction]:
 
 load_global = _named("LOAD_GLOBAL", 0)
 """Pushes the value of a global or builtin name."""
+store_global = _named("STORE_GLOBAL")
+delete_global = _named("DELETE_GLOBAL")
 load_attr = _named("LOAD_ATTR", 0)
 """Replaces the object on top of the stack by its attribute."""
 store_attr = _named("STORE_ATTR")

@@ -35,6 +35,15 @@ GRAPH_RESULT = "__graph_out"
 EmitFunction = Callable[[], None]
 
 
+def _emits(make_instruction: Callable[..., Instruction]) -> Callable[..., None]:
+    """Returns a method that adds the instruction that `make_instruction` returns."""
+
+    def emit(self: Emitter, *args: Any) -> None:
+        self.add(make_instruction(*args))
+
+    return emit
+
+
 class Emitter:
     """Emits instructions that push values, and keeps each object in a temporary, so that it is made once.
 
@@ -107,48 +116,23 @@ class Emitter:
 
     # --- single instructions
 
-    def constant(self, obj: Any) -> None:
-        self.add(make.load_const(obj))
-
     def load_local(self, name: str) -> None:
         free = name in self.code.co_freevars
         self.add(make.load_deref(name) if free else make.load_fast(name))
 
-    def load_cell(self, name: str) -> None:
-        self.add(make.load_closure(name))
-
-    def store_cell(self, name: str) -> None:
-        self.add(make.store_deref(name))
-
-    def load_global(self, name: str) -> None:
-        self.add(make.load_global(name))
-
-    def store_global(self, name: str) -> None:
-        self.add(Instruction("STORE_GLOBAL", None, name))
-
-    def delete_global(self, name: str) -> None:
-        self.add(Instruction("DELETE_GLOBAL", None, name))
-
-    def load_attr(self, name: str) -> None:
-        self.add(make.load_attr(name))
-
-    def store_attr(self, name: str) -> None:
-        self.add(make.store_attr(name))
-
-    def subscript(self) -> None:
-        self.add(make.load_subscript())
-
-    def store_subscript(self) -> None:
-        self.add(make.store_subscript())
-
-    def push_null(self) -> None:
-        self.add(make.push_null())
-
-    def pop(self) -> None:
-        self.add(make.pop_top())
-
-    def load_temp(self, name: str) -> None:
-        self.add(make.load_fast(name))
+    constant = _emits(make.load_const)
+    load_temp = _emits(make.load_fast)
+    load_cell = _emits(make.load_closure)
+    store_cell = _emits(make.store_deref)
+    load_global = _emits(make.load_global)
+    store_global = _emits(make.store_global)
+    delete_global = _emits(make.delete_global)
+    load_attr = _emits(make.load_attr)
+    store_attr = _emits(make.store_attr)
+    subscript = _emits(make.load_subscript)
+    store_subscript = _emits(make.store_subscript)
+    push_null = _emits(make.push_null)
+    pop = _emits(make.pop_top)
 
     def store_temp(self) -> str:
         """Pops the top of the stack into a new local and returns its name."""

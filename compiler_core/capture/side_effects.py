@@ -197,10 +197,10 @@ class SideEffects:
             if module is None:
                 emit.store_global(name)
             elif _is_class(module):
-                module.load(emit)
+                emit.source(module)
                 emit.store_attr(name)
             else:
-                module.load(emit)
+                emit.source(module)
                 emit.constant(name)
                 emit.store_subscript()
 
@@ -257,7 +257,7 @@ class SideEffects:
                 emit.load_kept(contents)
                 emit.store_cell(source.name)
             else:
-                emit.call_loaded(fill_cell, [lambda: source.load(emit), lambda: emit.load_kept(contents)])
+                emit.call_loaded(fill_cell, [lambda: emit.source(source), lambda: emit.load_kept(contents)])
                 emit.pop()
 
         return write
