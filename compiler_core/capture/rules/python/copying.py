@@ -18,7 +18,7 @@ from compiler_core.capture.rules.table import handles
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.builtin.symbols import guard_class
@@ -121,7 +121,7 @@ def _is_atomic(obj: Value) -> bool:
     """Whether copying returns the object itself."""
     if isinstance(obj, StaticValue):
         return isinstance(obj.obj, (type, types.BuiltinFunctionType))
-    return isinstance(obj, (ConstantValue, FunctionValue, RangeValue))
+    return isinstance(obj, (ConstantValue, FunctionValue))
 
 
 def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:

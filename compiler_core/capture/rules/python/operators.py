@@ -25,7 +25,7 @@ from compiler_core.capture.values.base import Value, observed_exception, to_inde
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error, is_not_implemented
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, DictViewValue, OrderedDictValue
-from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SequenceValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, guard_class, is_symbolic
@@ -227,7 +227,7 @@ def _check_beside_object(op: Any, operand: Value, other: ObjectValue, is_reflect
     text = op is operator.mod and not is_reflected and operand.python_type() in (str, bytes)
     repeats = op is operator.mul and not issubclass(operand.python_type(), (int, float, complex))
     number = (repeats and hasattr(other.cls, "__index__")) or hasattr(other.cls, "__array__")
-    if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue, RangeValue)):
+    if text or number or not isinstance(operand, (ConstantValue, ContainerValue, StaticValue)):
         raise Unsupported("unsupported operation", f"{op.__name__} of {operand} and {other}")
 
 
@@ -350,9 +350,9 @@ def _kind(value: SequenceValue) -> type:
 
 def _check_kinds(op: Any, left: Value, right: Value) -> None:
     """Raises Unsupported unless both operands are of known types, for which Python returns NotImplemented."""
-    if not isinstance(left, (ContainerValue, ConstantValue, RangeValue)):
+    if not isinstance(left, (ContainerValue, ConstantValue)):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
-    if not isinstance(right, (ContainerValue, ConstantValue, RangeValue)) and not _equal_by_identity(right):
+    if not isinstance(right, (ContainerValue, ConstantValue)) and not _equal_by_identity(right):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
 
 

@@ -17,7 +17,7 @@ from compiler_core.capture.values import reads
 from compiler_core.capture.values.base import Kwargs, Value, is_of_pytorch, lookup_in_mro, observed_exception
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
-from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
+from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.static import from_python
 from compiler_core.capture.values.builtin.symbols import ReadValue, SymbolicNumber, is_symbolic, symbol_for_numpy
 from compiler_core.capture.values.tensor import TensorValue
@@ -295,8 +295,6 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
     if isinstance(value, dict):
         pairs = {k: split_arguments(tx, v) for k, v in value.items()}
         return {k: f for k, (f, _) in pairs.items()}, {k: n for k, (_, n) in pairs.items()}
-    if isinstance(value, RangeValue):
-        return list(value.value), list(value.value)
     raise _unsupported_argument(value)
 
 
@@ -307,6 +305,8 @@ def _unsupported_argument(value: Value) -> Unsupported:
 
 def _constant(obj: Any) -> Any:
     """Returns `obj` as an argument of an FX node; raises Unsupported if it cannot be one."""
+    if type(obj) is range:
+        return list(obj)
     if isinstance(obj, NUMPY_NUMBERS):
         obj = number_of_numpy(obj)
     if isinstance(obj, (int, float, complex, str, bool, type(None), type(Ellipsis), slice)):

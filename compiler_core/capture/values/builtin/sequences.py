@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -292,50 +291,12 @@ class ListValue(SequenceValue):
         emit.build("BUILD_LIST", self.appended if self._values is None else self._values)
 
 
-class RangeValue(Value):
+class RangeValue(ConstantValue):
     """A range."""
-
-    cls = range
-
-    def __init__(self, value: range) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return repr(self.value)
-
-    def is_constant(self) -> bool:
-        return True
-
-    def constant(self, tx: Interpreter) -> Any:
-        return self.value
-
-    def truth(self, tx: Interpreter) -> bool:
-        return bool(self.value)
-
-    def length(self, tx: Interpreter) -> int:
-        length: int = tx.fold(len, [self], {}).constant(tx)
-        return length
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         tx.capture.check_unroll(abs(self.value.stop - self.value.start) // abs(self.value.step))  # it may have no len()
         return [ConstantValue(i) for i in self.value]
-
-    def get_item(self, tx: Interpreter, key: Value) -> Value:
-        return tx.fold(operator.getitem, [self, key], {})
-
-    def contains(self, tx: Interpreter, item: Value) -> bool:
-        return item.constant(tx) in self.value
-
-    def get_attr(self, tx: Interpreter, name: str) -> Value:
-        if name in ("start", "stop", "step"):
-            return ConstantValue(getattr(self.value, name))
-        return _method_of(self, range, name)
-
-    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
-        return tx.fold(getattr(self.value, name), args, kwargs)
-
-    def reconstruct(self, emit: Emitter) -> None:
-        emit.constant(self.value)
 
 
 class SliceValue(Value):
@@ -365,19 +326,15 @@ class SliceValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.bounds[("start", "stop", "step").index(name)]
-        return _method_of(self, slice, name)
+        if not hasattr(slice, name):
+            raise missing_attribute(slice, name)
+        return NamedMethodValue(self, name)
 
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.fold(getattr(self.as_slice(tx), name), args, kwargs)
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.build("BUILD_SLICE", self.bounds)
-
-
-def _method_of(value: Value, cls: type, name: str) -> Value:
-    if not hasattr(cls, name):
-        raise missing_attribute(cls, name)
-    return NamedMethodValue(value, name)
 
 
 def field_index(descriptor: Any) -> int | None:
