@@ -166,101 +166,88 @@ class SideEffects:
         return [tensor.stored["grad"] for tensor in tensors if isinstance(tensor.stored["grad"], TensorValue)]
 
     def replay(self, emit: Emitter) -> None:
-        """Emits the code of the replay: it loads everything first, then writes."""
+        """Emits the code of the replay: each change loads what it needs, up to its ``yield``, and later writes."""
         for token in self.tokens:
             emit.keep(token)
-        writes = [self._global_write(emit, *g) for g in self._globals.values()]
-        writes += [self._attribute_write(emit, *a) for a in self._attributes.values()]
-        writes += [self._contents_write(emit, v) for v in self._changed.values()]
-        writes += [self._call(emit, *c) for c in self._calls]
-        for write in writes:
-            write()
+        changes = [_write_global(emit, *g) for g in self._globals.values()]
+        changes += [_write_attribute(emit, *a) for a in self._attributes.values()]
+        changes += [_write_contents(emit, v) for v in self._changed.values()]
+        changes += [_call(emit, *c) for c in self._calls]
+        for change in changes:
+            next(change)
+        for change in changes:
+            next(change, None)
 
-    def _call(self, emit: Emitter, function: Callable[..., None], args: list[Value]) -> Any:
-        loads = [partial(emit.load_kept, arg) for arg in args]
-        for arg in args:
-            emit.keep_unless_fixed(arg)
 
-        def write() -> None:
-            emit.call_loaded(function, loads)
-            emit.pop()
+def _call(emit: Emitter, function: Callable[..., None], args: list[Value]) -> Iterator[None]:
+    for arg in args:
+        emit.keep_unless_fixed(arg)
+    yield
+    emit.call_loaded(function, [partial(emit.load_kept, arg) for arg in args])
+    emit.pop()
 
-        return write
 
-    def _global_write(self, emit: Emitter, module: ConstantSource | None, name: str, value: Value) -> Any:
-        if value is UNBOUND:
-            return lambda: self._global_delete(emit, name)
+def _write_global(emit: Emitter, module: ConstantSource | None, name: str, value: Value) -> Iterator[None]:
+    if value is not UNBOUND:
         emit.keep_unless_fixed(value)
-
-        def write() -> None:
-            emit.load_kept(value)
-            if module is None:
-                emit.store_global(name)
-            elif _is_class(module):
-                emit.source(module)
-                emit.store_attr(name)
-            else:
-                emit.source(module)
-                emit.constant(name)
-                emit.store_subscript()
-
-        return write
-
-    def _global_delete(self, emit: Emitter, name: str) -> None:
-        # the global may have been created in this frame, and a delete needs it to exist
+    yield
+    if value is UNBOUND:  # the global may have been created in this frame, and a delete needs it to exist
         emit.constant(None)
         emit.store_global(name)
         emit.delete_global(name)
+        return
+    emit.load_kept(value)
+    if module is None:
+        emit.store_global(name)
+    elif _is_class(module):
+        emit.source(module)
+        emit.store_attr(name)
+    else:
+        emit.source(module)
+        emit.constant(name)
+        emit.store_subscript()
 
-    def _attribute_write(self, emit: Emitter, obj: InstanceValue | TensorValue, name: str) -> Any:
-        owner, value = emit.keep(obj), obj.stored[name]
-        if value is not UNBOUND:
-            emit.keep_unless_fixed(value)
 
-        def write() -> None:
-            if value is UNBOUND:
-                emit.call_loaded(delete_attribute, [lambda: emit.load_temp(owner), lambda: emit.constant(name)])
-                emit.pop()
-            elif isinstance(obj, InstanceValue) and obj.bypasses_setattr:
-                loads = [lambda: emit.load_temp(owner), lambda: emit.constant(name), lambda: emit.load_kept(value)]
-                emit.call_loaded(object.__setattr__, loads)
-                emit.pop()
-            else:
-                emit.load_kept(value)
-                emit.load_temp(owner)
-                emit.store_attr(name)
+def _write_attribute(emit: Emitter, obj: InstanceValue | TensorValue, name: str) -> Iterator[None]:
+    owner, value = emit.keep(obj), obj.stored[name]
+    if value is not UNBOUND:
+        emit.keep_unless_fixed(value)
+    yield
+    loads = [partial(emit.load_temp, owner), partial(emit.constant, name)]
+    if value is UNBOUND:
+        emit.call_loaded(delete_attribute, loads)
+        emit.pop()
+    elif isinstance(obj, InstanceValue) and obj.bypasses_setattr:
+        emit.call_loaded(object.__setattr__, [*loads, partial(emit.load_kept, value)])
+        emit.pop()
+    else:
+        emit.load_kept(value)
+        emit.load_temp(owner)
+        emit.store_attr(name)
 
-        return write
 
-    def _contents_write(self, emit: Emitter, value: Value) -> Any:
-        assert value.source is not None
-        if isinstance(value, CellValue):
-            return self._cell_write(emit, value)
-        owner = emit.keep(value)
-        assert isinstance(value, ContainerValue)
-        contents = emit.keep_pushed(lambda: value.reconstruct_contents(emit))
-        replace = _replace_function(value)
-
-        def write() -> None:
-            emit.call_loaded(replace, [lambda: emit.load_temp(owner), lambda: emit.load_temp(contents)])
-            emit.pop()
-
-        return write
-
-    def _cell_write(self, emit: Emitter, cell: CellValue) -> Any:
-        assert cell._contents is not None and cell.source is not None
-        contents, source = cell._contents, cell.source
+def _write_contents(emit: Emitter, changed: Value) -> Iterator[None]:
+    source = changed.source
+    assert source is not None
+    if isinstance(changed, CellValue):
+        contents = changed._contents
+        assert contents is not None
         emit.keep_unless_fixed(contents)
-
-        def write() -> None:
-            if isinstance(source, FreeCellSource):
-                emit.load_kept(contents)
-                emit.store_cell(source.name)
-            else:
-                emit.call_loaded(fill_cell, [lambda: emit.source(source), lambda: emit.load_kept(contents)])
-                emit.pop()
-
-        return write
+        yield
+        if isinstance(source, FreeCellSource):
+            emit.load_kept(contents)
+            emit.store_cell(source.name)
+        else:
+            emit.call_loaded(fill_cell, [partial(emit.source, source), partial(emit.load_kept, contents)])
+            emit.pop()
+        return
+    owner = emit.keep(changed)
+    assert isinstance(changed, ContainerValue)
+    kept = emit.keep_pushed(partial(changed.reconstruct_contents, emit))
+    replace = _replace_function(changed)
+    yield
+    emit.call_loaded(replace, [partial(emit.load_temp, owner), partial(emit.load_temp, kept)])
+    emit.pop()
 
 
 def _is_class(owner: ConstantSource) -> bool:
