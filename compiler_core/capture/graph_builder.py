@@ -32,7 +32,7 @@ from compiler_core.capture.tensors.symbolic_shapes import (
     is_unbacked,
     python_text,
 )
-from compiler_core.capture.values.base import Value, lookup_in_mro
+from compiler_core.capture.values.base import Args, Kwargs, Value, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
 from compiler_core.capture.values.builtin.static import from_python
@@ -294,12 +294,12 @@ class GraphBuilder:
         tensor, dtype = read.args[0], torch.int64 if cls is int else torch.float64
         if isinstance(tensor, TensorValue):
             if tensor.fake(tx).dtype != dtype:
-                tensor = self.call_method(tx, "to", [tensor, ConstantValue(dtype)], {})
+                tensor = self.call_method(tx, "to", [tensor, ConstantValue(dtype)])
             return tensor
         if read.function not in _SAME_AS_PYTHON:
             raise Unsupported("tensor value read", f"{read} as argument of a tensor operation")
         operands = [self._read_tensor(tx, each, cls) if isinstance(each, ReadValue) else each for each in read.args]
-        return self.call_function(tx, read.function, operands, {})
+        return self.call_function(tx, read.function, operands)
 
     def _check_can_wait(self, reason: BreakReason = "tensor value read") -> None:
         """Checks that the graph can have an operation that waits for what others have computed: it runs in parts.
@@ -373,20 +373,20 @@ class GraphBuilder:
 
     # ------------------------------------------------------------ operations
 
-    def call_function(self, tx: Interpreter, fn: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_function(self, tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
         """Adds a call of `fn` to the graph, runs it on fake tensors, and returns the value of its result.
 
         Raises Unsupported if the call cannot be run on fake tensors.
         """
-        if (overridden := tx.override(fn, args, kwargs)) is not None:
+        if (overridden := tx.override(fn, args, kwargs or {})) is not None:
             return overridden
         if isinstance(fn, types.FunctionType):
             self.guards.library.add_lookups_of(fn, self.guards.location.line)
-        return self._call(tx, "call_function", fn, args, kwargs)
+        return self._call(tx, "call_function", fn, args, kwargs or {})
 
-    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs | None = None) -> Value:
         """Adds a call of method `name` of the tensor ``args[0]`` to the graph, like `call_function`."""
-        return self._call(tx, "call_method", name, args, kwargs)
+        return self._call(tx, "call_method", name, args, kwargs or {})
 
     def _call(
         self,
@@ -497,7 +497,7 @@ class GraphBuilder:
             raise Unsupported("tensor value read", f"{name}() with a tensor as scale")
 
         def call(name: str, *args: Value) -> Value:
-            return self.call_method(tx, name, args, {})
+            return self.call_method(tx, name, args)
 
         dtype = torch.result_type(*(each.fake(tx) for each in operands[:2]))
         first, *others = [call("float", each) for each in operands] if dtype in HALF_TYPES else operands
@@ -508,10 +508,10 @@ class GraphBuilder:
     def _check_quantiles(self, tx: Interpreter, q: Value | None) -> None:
         """Adds the check of the quantiles that eager makes on the CPU."""
         if isinstance(q, TensorValue) and q.fake(tx).device.type == "cpu":
-            above, below = (self.call_method(tx, n, [q, ConstantValue(at)], {}) for n, at in (("ge", 0), ("le", 1)))
-            inside = self.call_method(tx, "all", [self.call_method(tx, "logical_and", [above, below], {})], {})
+            above, below = (self.call_method(tx, n, [q, ConstantValue(at)]) for n, at in (("ge", 0), ("le", 1)))
+            inside = self.call_method(tx, "all", [self.call_method(tx, "logical_and", [above, below])])
             message = ConstantValue("quantile() q values must be in the range [0, 1]")
-            self.call_function(tx, torch._assert_async, [inside, message], {})
+            self.call_function(tx, torch._assert_async, [inside, message])
 
     def assume(self, tx: Interpreter, condition: TensorValue, truth: bool) -> bool:
         """Adds a check that a tensor has this truth, without which the frame runs as plain Python.
@@ -524,8 +524,8 @@ class GraphBuilder:
         if not is_one_flag or self.is_trial or levels.depth() or has_ranks():
             return False
         condition.check_methods(tx, "__bool__")
-        holds = condition if truth else self.call_function(tx, torch.logical_not, [condition], {})
-        self.call_function(tx, torch._assert_async, [holds, ConstantValue(ASSUMPTION_FAILED)], {})
+        holds = condition if truth else self.call_function(tx, torch.logical_not, [condition])
+        self.call_function(tx, torch._assert_async, [holds, ConstantValue(ASSUMPTION_FAILED)])
         return True
 
     def subclass_tensor(self, tx: Interpreter, origin: TensorValue, cls: type) -> SubclassTensorValue:

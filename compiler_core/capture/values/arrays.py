@@ -200,7 +200,7 @@ class ArrayValue(Value):
             ("permute", [places.index(dim) for dim in range(len(places))]),
         ]
         for name, given in steps if places != sorted(places) else []:
-            result = tx.capture.graph.call_method(tx, name, [result, *map(ConstantValue, given)], {})
+            result = tx.capture.graph.call_method(tx, name, [result, *map(ConstantValue, given)])
         return _checked(tx, result, expected, samples, [self])
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
@@ -295,7 +295,7 @@ def _set_first_items(array: Any, key: Any, value: Any) -> None:
 
 
 def _data_of(tx: Interpreter, tensor: TensorValue) -> TensorValue:
-    found = tx.capture.graph.call_function(tx, getattr, [tensor, ConstantValue("data")], {})
+    found = tx.capture.graph.call_function(tx, getattr, [tensor, ConstantValue("data")])
     assert isinstance(found, TensorValue)
     return found
 
@@ -315,7 +315,7 @@ def call_ufunc(tx: Interpreter, ufunc: Any, args: Sequence[Value], kwargs: dict[
     _check_dtype(ufunc.__name__, dtypes[0], samples)
     as_tensors = fn.__module__ != "_operator"
     operands = [_operand(tx, *each, as_tensors) for each in zip(args, samples, dtypes, strict=False)]
-    result = tx.capture.graph.call_function(tx, fn, operands, {})
+    result = tx.capture.graph.call_function(tx, fn, operands)
     return _checked(tx, result, expected, samples, args, is_rounded=ufunc.__name__ in _INEXACT)
 
 
@@ -345,7 +345,7 @@ def _operand(tx: Interpreter, value: Value, sample: Any, dtype: Any, as_tensor: 
 def _as_dtype(tx: Interpreter, tensor: TensorValue, dtype: torch.dtype) -> Value:
     if tensor.fake(tx).dtype == dtype:
         return tensor
-    return tx.capture.graph.call_method(tx, "to", [tensor, ConstantValue(dtype)], {})
+    return tx.capture.graph.call_method(tx, "to", [tensor, ConstantValue(dtype)])
 
 
 def call_named(tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
@@ -395,7 +395,7 @@ def update_in_place(tx: Interpreter, op: Any, array: ArrayValue, other: Value) -
     target, found = array.tensor(tx), result.tensor(tx)
     if target.fake(tx).dtype != found.fake(tx).dtype or target.fake(tx).shape != found.fake(tx).shape:
         raise Unsupported("NumPy", f"in place, {op.__name__} to another dtype or shape")
-    tx.capture.graph.call_method(tx, "copy_", [target, found], {})
+    tx.capture.graph.call_method(tx, "copy_", [target, found])
     return array
 
 
@@ -415,7 +415,7 @@ def _with_tensor(tx: Interpreter, op: Any, tensor: TensorValue, number: Any) -> 
     is_supported = op in (operator.add, operator.sub, operator.mul, operator.truediv)
     if not (is_supported and is_alike and other.fake(tx).dtype.is_floating_point):
         raise Unsupported("NumPy", f"{op.__name__} of a tensor and {number}")
-    return tx.capture.graph.call_function(tx, op, [tensor, other], {})
+    return tx.capture.graph.call_function(tx, op, [tensor, other])
 
 
 # ------------------------------------------------------------ what NumPy gives
@@ -536,7 +536,7 @@ def _checked(
     is_view_of_numpy = any(numpy.may_share_memory(expected, s) for s in samples if isinstance(s, ARRAY))
     if isinstance(expected, numpy.generic):
         if is_view:
-            result = tx.capture.graph.call_method(tx, "clone", [result], {})
+            result = tx.capture.graph.call_method(tx, "clone", [result])
     elif is_view != is_view_of_numpy and expected.size:
         raise Unsupported("NumPy", f"an operation that gives {'a view' if is_view_of_numpy else 'a new array'}")
     assert isinstance(result, TensorValue)
@@ -549,8 +549,8 @@ def _assume_finite(tx: Interpreter, result: TensorValue) -> None:
     """Lets the frame run as plain Python where a result is infinite or NaN, of which NumPy warns."""
     if not tx.capture.guards.ask(ignores_underflow):
         raise Unsupported("NumPy", "an operation while NumPy tells of underflow")
-    finite = tx.capture.graph.call_function(tx, torch.isfinite, [result], {})
-    are_all = tx.capture.graph.call_function(tx, torch.all, [finite], {})
+    finite = tx.capture.graph.call_function(tx, torch.isfinite, [result])
+    are_all = tx.capture.graph.call_function(tx, torch.all, [finite])
     assert isinstance(are_all, TensorValue)
     if not tx.capture.graph.assume(tx, are_all, True):
         raise Unsupported("NumPy", "an operation that may warn")

@@ -68,7 +68,7 @@ def read(tx: Interpreter, tensor: TensorValue, function: Callable[..., Any], cls
 
 def _part(tx: Interpreter, method: str, tensor: TensorValue, *args: int) -> Any:
     """Adds a call of a method that gives a part of a tensor, or a copy, of which Python reads numbers."""
-    found = tx.graph.call_method(tx, method, [tensor, *map(ConstantValue, args)], {})
+    found = tx.graph.call_method(tx, method, [tensor, *map(ConstantValue, args)])
     assert isinstance(found, TensorValue)
     if found is not tensor:
         found.node(tx).meta["read"] = True
@@ -170,8 +170,8 @@ def as_operand(tx: Interpreter, op: Any, tensor: TensorValue, number: ReadValue)
         is_exact &= fake.dtype.is_floating_point and fake.device.type == "cpu"
     if not is_exact or (not fake.dtype.is_floating_point and number.cls is not int):
         return tx.graph.number_of(tx, number)
-    flat = tx.graph.call_method(tx, "squeeze", [source], {}) if read_from.dim() else source
-    return tx.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)], {})
+    flat = tx.graph.call_method(tx, "squeeze", [source]) if read_from.dim() else source
+    return tx.graph.call_method(tx, "to", [flat, ConstantValue(fake.dtype)])
 
 
 def as_tensor(tx: Interpreter, number: ReadValue) -> Value | None:
@@ -183,16 +183,16 @@ def as_tensor(tx: Interpreter, number: ReadValue) -> Value | None:
     if number.function in (item, float, int) and isinstance(source, TensorValue):
         if number.cls is not _class_of(source.fake(tx).dtype):
             return None
-        flat = tx.graph.call_method(tx, "squeeze", [source], {}) if source.fake(tx).dim() else source
+        flat = tx.graph.call_method(tx, "squeeze", [source]) if source.fake(tx).dim() else source
         wide = torch.float64 if number.cls is float else source.fake(tx).dtype
-        return tx.graph.call_method(tx, "to", [flat, ConstantValue(wide)], {})
+        return tx.graph.call_method(tx, "to", [flat, ConstantValue(wide)])
     if number.cls is not float or number.function not in NEVER_RAISE | {operator.truediv}:
         return None
     operands = [as_tensor(tx, each) if isinstance(each, ReadValue) else each for each in number.args]
     is_known = all(isinstance(each, TensorValue) or (each and each.python_type() is float) for each in operands)
     if not is_known or any(isinstance(each, TensorValue) and each.fake(tx).dtype != torch.float64 for each in operands):
         return None
-    return tx.graph.call_function(tx, number.function, [each for each in operands if each], {})
+    return tx.graph.call_function(tx, number.function, [each for each in operands if each])
 
 
 def check(tx: Interpreter, condition: ReadValue) -> None:

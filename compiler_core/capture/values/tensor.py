@@ -188,7 +188,7 @@ class TensorValue(Value):
         if name in METADATA_ATTRIBUTES:
             return from_python(getattr(self.layout(tx), name))
         if name in VIEW_ATTRIBUTES:
-            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
+            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)])
         if name in ("is_leaf", "grad", "grad_fn", "retains_grad", "name"):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
@@ -316,7 +316,7 @@ class TensorValue(Value):
         if not wanted or self.source is not None or type(self) is not TensorValue or not fake.is_floating_point():
             raise Unsupported("requires_grad")
         graph.add_leaf(fake)
-        return graph.call_method(tx, "requires_grad_", [self], {})
+        return graph.call_method(tx, "requires_grad_", [self])
 
     # --- calls
 
@@ -433,8 +433,8 @@ class TensorValue(Value):
         self.check_methods(tx, "__getitem__")
         key = tx.index_of_numbers(tx.index_of_arrays(key))
         if isinstance(key, SymbolicNumber):  # indexing would specialise to the present number
-            return tx.graph.call_function(tx, torch.select, [self, ConstantValue(0), key], {})
-        return tx.graph.call_function(tx, operator.getitem, [self, key], {})
+            return tx.graph.call_function(tx, torch.select, [self, ConstantValue(0), key])
+        return tx.graph.call_function(tx, operator.getitem, [self, key])
 
     def set_item(self, tx: Interpreter, key: Value, value: Value) -> None:
         self.check_methods(tx, "__setitem__")
@@ -443,7 +443,7 @@ class TensorValue(Value):
             value.guard_type(tx)
             if value.value.dtype.kind not in "iu" and not isinstance(value.value, (float, complex)):
                 raise Unsupported("unsupported operation", f"a {value.python_type().__name__} as an item of a tensor")
-        tx.graph.call_function(tx, operator.setitem, [self, key, value], {})
+        tx.graph.call_function(tx, operator.setitem, [self, key, value])
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
         raise Unsupported("tensor value read", "... in tensor")
@@ -456,7 +456,7 @@ class TensorValue(Value):
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         # iter(tensor) in eager calls unbind; doing the same gives the same views and gradients
-        return tx.graph.call_method(tx, "unbind", [self], {}).unpack(tx) if self.length(tx) else []
+        return tx.graph.call_method(tx, "unbind", [self]).unpack(tx) if self.length(tx) else []
 
     def reconstruct(self, emit: Emitter) -> None:
         emit.graph_output(self)

@@ -332,7 +332,7 @@ class TraceableWrapperValue(TensorValue):
         if isinstance(value, torch.Tensor):
             if self.source is not None and found is ABSENT:
                 return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
-            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)], {})
+            return tx.graph.call_function(tx, getattr, [self, ConstantValue(name)])
         if self.source is not None and hasattr(self.real, name):
             return tx.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
         if not is_atom(value):

@@ -319,7 +319,7 @@ def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
         return TupleValue([binary(op, tx, left, right) for op in (operator.floordiv, operator.mod)])
     if isinstance(left, ObjectValue) and (method := left.special_method(tx, "__divmod__")) is not None:
         return method.call(tx, [right], {})
-    return fold(tx, divmod, [left, right], {})
+    return fold(tx, divmod, [left, right])
 
 
 @handles(hash)
@@ -503,10 +503,10 @@ add_rules(
         hasattr: lambda tx, obj, name: ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None),
         abs: lambda tx, obj: unary(operator.abs, tx, obj),
         pow: lambda tx, base, exp, mod=None: (
-            binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod], {})
+            binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod])
         ),
         list: lambda tx, obj=None: ListValue([] if obj is None else list(tx.list_of(obj))),
-        range: lambda tx, *args: fold(tx, range, [to_index(tx, a) for a in args], {}),
+        range: lambda tx, *args: fold(tx, range, [to_index(tx, a) for a in args]),
         object.__eq__: lambda tx, owner, other: ConstantValue(True if tx.is_same(owner, other) else NotImplemented),
     }
 )

@@ -131,7 +131,7 @@ def _deep_tensor(tx: Interpreter, obj: TensorValue, memo: Memo) -> Value:
     others = any(isinstance(v, TensorValue) for v in memo.copies.values())
     if obj.python_type() is not torch.Tensor or fake.requires_grad or not whole or others:
         raise Unsupported("unsupported call", f"copy.deepcopy of the tensor {obj}")
-    return tx.graph.call_method(tx, "clone", [obj], {})
+    return tx.graph.call_method(tx, "clone", [obj])
 
 
 @handles(object.__reduce_ex__)

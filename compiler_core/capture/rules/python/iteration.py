@@ -160,7 +160,7 @@ def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
     # Python adds the numbers at the beginning in a special loop, which is more precise
     count = next((i for i, v in enumerate(values) if not _is_number(v)), len(values))
     if count and _is_number(total):
-        total = fold(tx, sum, [ListValue(values[:count]), total], {})
+        total = fold(tx, sum, [ListValue(values[:count]), total])
         values = values[count:]
     for value in values:
         total = binary(operator.add, tx, total, value)
@@ -171,7 +171,7 @@ def _sum(tx: Interpreter, obj: Value, start: Value | None = None) -> Value:
 def _prod(tx: Interpreter, obj: Value, *, start: Value | None = None) -> Value:
     values = [start or ConstantValue(1), *tx.list_of(obj)]
     if not is_symbolic(values):
-        return fold(tx, math.prod, [ListValue(values)], {})
+        return fold(tx, math.prod, [ListValue(values)])
     return functools.reduce(lambda total, value: binary(operator.mul, tx, total, value), values)
 
 
@@ -376,7 +376,7 @@ def _repeat(tx: Interpreter, object: Value, times: Value | None = None) -> Value
 
 def _index(tx: Interpreter, number: Value) -> int:
     """``operator.index(number)``"""
-    found: int = tx.fold(operator.index, [to_index(tx, number)], {}).constant(tx)
+    found: int = tx.fold(operator.index, [to_index(tx, number)]).constant(tx)
     return found
 
 

@@ -78,7 +78,7 @@ def binary(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return _with_tensor(op, tx, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
-        return fold(tx, op, [left, right], {})
+        return fold(tx, op, [left, right])
     if op is operator.or_ and _is_union(left, right):
         return StaticValue(left.constant(tx) | right.constant(tx))
     name, reflected = BINARY[op]
@@ -138,7 +138,7 @@ def _with_tensor(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         if isinstance(operand, TensorValue):
             operand.check_methods(tx, *BINARY[op])
     if not objects:
-        return tx.graph.call_function(tx, op, [left, right], {})
+        return tx.graph.call_function(tx, op, [left, right])
     # a tensor returns NotImplemented for an object that is neither like a number nor like an array
     if any(hasattr(objects[0].cls, name) for name in _LIKE_ARRAYS):
         raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
@@ -164,7 +164,7 @@ def _with_own_operators(op: Any, tx: Interpreter, left: Value, right: Value) -> 
     for operand, method, other in attempts:
         own = operand.special_method(tx, method) if isinstance(operand, (SubclassTensorValue, ObjectValue)) else None
         if own is None and isinstance(operand, TensorValue):
-            return tx.graph.call_function(tx, op, [left, right], {})
+            return tx.graph.call_function(tx, op, [left, right])
         result = None if own is None else own.call(tx, [other], {})
         if result is not None and not is_not_implemented(result):
             return result
@@ -175,7 +175,7 @@ def _with_overriding_object(op: Any, tx: Interpreter, left: Value, right: Value)
     """An operator on a tensor and an object with ``__torch_function__``."""
     if isinstance(left, ObjectValue) and (result := _attempt_object(tx, left, BINARY[op][0], right)) is not None:
         return result
-    return tx.graph.call_function(tx, op, [left, right], {})
+    return tx.graph.call_function(tx, op, [left, right])
 
 
 _LIKE_ARRAYS = ("__torch_function__", "__array__", "__len__", "__index__", "__float__")
@@ -249,14 +249,14 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue):
         left.check_methods(tx, name)
         right = _with_reads_as_tensors(INPLACE[op], tx, left, right)[1]
-        return tx.graph.call_function(tx, op, [left, right], {})
+        return tx.graph.call_function(tx, op, [left, right])
     if isinstance(left, ObjectValue) and not _is_builtin(left, name):
         result = _attempt_object(tx, left, name, right)
         return binary(INPLACE[op], tx, left, right) if result is None else result
     if inplace_operation(op, tx, contents_of(left), right):
         return left
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue) and not is_symbolic([left, right]):
-        return fold(tx, op, [left, right], {})  # an error names the in-place operator
+        return fold(tx, op, [left, right])  # an error names the in-place operator
     return binary(INPLACE[op], tx, left, right)
 
 
@@ -275,14 +275,14 @@ def unary(op: Any, tx: Interpreter, operand: Value) -> Value:
         return reads.compute(tx, op, operand)
     if isinstance(operand, TensorValue):
         operand.check_methods(tx, UNARY[op])
-        return tx.graph.call_function(tx, op, [operand], {})
+        return tx.graph.call_function(tx, op, [operand])
     if isinstance(operand, ObjectValue):
         method = operand.special_method(tx, UNARY[op])
         if method is None:
             operand.install_guards(tx)
             raise observed_exception(TypeError, f"bad operand type for {_SIGNS[op]}: {operand.cls.__name__!r}")
         return method.call(tx, [], {})
-    return fold(tx, op, [operand], {})
+    return fold(tx, op, [operand])
 
 
 _ORDER_COMPARISONS = {operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
@@ -300,9 +300,9 @@ def builtin_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> Va
     if isinstance(left, SliceValue) and isinstance(right, SliceValue) and (op is operator.ne or op is operator.eq):
         return _lexicographic(op, tx, left.bounds, right.bounds)
     if _is_plain(left) and _is_plain(right):
-        return fold(tx, op, [left, right], {})
+        return fold(tx, op, [left, right])
     if isinstance(left, ConstantValue) and isinstance(left.value, (str, bytes)) and op is operator.mod:
-        return fold(tx, op, [left, right], {})
+        return fold(tx, op, [left, right])
     if all(isinstance(v, (ContainerValue, ConstantValue)) or _equal_by_identity(v) for v in (left, right)):
         return None
     raise Unsupported("unsupported operation", f"{op.__name__} of {left} and {right}")
@@ -326,7 +326,7 @@ def _sequences(op: Any, tx: Interpreter, left: Value, right: Value) -> Value | N
     if op is operator.mul:
         return _repeat(tx, left, right) if isinstance(left, SequenceValue) else _repeat(tx, right, left)
     if op is operator.mod and isinstance(left, ConstantValue):
-        return fold(tx, op, [left, right], {}) if isinstance(left.value, (str, bytes)) else None
+        return fold(tx, op, [left, right]) if isinstance(left.value, (str, bytes)) else None
     if not (isinstance(left, SequenceValue) and isinstance(right, SequenceValue)):
         _check_kinds(op, left, right)
         return None
@@ -513,7 +513,7 @@ add_rules(
         operator.not_: lambda tx, operand: ConstantValue(not operand.truth(tx)),
         operator.is_: lambda tx, left, right: ConstantValue(tx.is_same(left, right)),
         operator.index: lambda tx, obj: (
-            to_index(tx, obj) if isinstance(obj, ObjectValue) else fold(tx, operator.index, [obj], {})
+            to_index(tx, obj) if isinstance(obj, ObjectValue) else fold(tx, operator.index, [obj])
         ),
         operator.getitem: lambda tx, obj, key: obj.get_item(tx, key),
         operator.contains: lambda tx, obj, item: ConstantValue(obj.contains(tx, item)),

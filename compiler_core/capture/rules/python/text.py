@@ -153,7 +153,7 @@ def format_of(tx: Interpreter, value: Value, spec: str) -> str:
             name = value.python_type().__name__
             raise observed_exception(TypeError, f"unsupported format string passed to {name}.__format__")
         return text_of(tx, value)
-    return _require_str(fold(tx, format, [value, ConstantValue(spec)], {}))
+    return _require_str(fold(tx, format, [value, ConstantValue(spec)]))
 
 
 def percent_format(tx: Interpreter, template: str, value: Value) -> Value:

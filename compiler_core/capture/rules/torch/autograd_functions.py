@@ -73,7 +73,7 @@ def _apply(tx: Interpreter, owner: Value, *args: Value) -> Value:
             apply = _with_objects(apply, {i: _fixed(tx, each) for i, each in objects.items()})
         except Unsupported as error:
             raise Unsupported("unsupported call", f"{cls.__name__}.apply: {error.context or error.kind}") from None
-    result = tx.capture.graph.call_function(tx, apply, in_graph, {})
+    result = tx.capture.graph.call_function(tx, apply, in_graph)
     if trial.groups:
         _last_node(tx.capture.graph.fx_graph, apply).meta[GROUPS] = trial.groups
     _check_memory(tx, cls, args, [arg for arg in given if arg not in trial.dirty], result)
@@ -247,7 +247,7 @@ class _TrialRun:
         is_made = self.ctx.stored.get("materialize_grads", ConstantValue(True)).truth(self.tx)
         if not isinstance(output, TensorValue) or (output in without and not is_made):
             return NONE
-        return self.tx.capture.graph.call_function(self.tx, torch.empty_like, [output], {})
+        return self.tx.capture.graph.call_function(self.tx, torch.empty_like, [output])
 
     def _call(self, name: str, *args: Value) -> Value:
         found = inspect.getattr_static(self.cls, name)
@@ -317,7 +317,7 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
     except Unsupported as error:
         raise Unsupported("gradient hook", f"{NAME}: {error.context or error.kind}") from None
     tx.capture.graph.keep_whole("beside hooks on its tensors")
-    tx.capture.graph.call_function(tx, _registering(copy), [tensor], {})
+    tx.capture.graph.call_function(tx, _registering(copy), [tensor])
     return HandleValue()
 
 
@@ -329,7 +329,7 @@ def add_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
 def _try(tx: Interpreter, tensor: TensorValue, hook: Value) -> None:
     """Interprets the hook, which adds its guards and breaks the graph if it does anything but compute."""
     with trial_run(tx, "a hook", [tensor]):
-        gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor], {})
+        gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor])
         with _later("the hook"):
             result = hook.call(tx, [gradient], {})
         if not tx.is_none(result) and (not isinstance(result, TensorValue) or _kind(tx, result) != _kind(tx, tensor)):

@@ -165,7 +165,7 @@ def _wait(tx: Interpreter, tensor: Value) -> Value:
     """Waits for a collective of this graph.  The operator returns its argument, so the tensor stays the same value."""
     if not isinstance(tensor, TensorValue) or not is_collective(_producer(tensor.node(tx))):
         raise Unsupported("collective", "a wait for a collective that was not started here")
-    waited = tx.graph.call_function(tx, ops.wait_tensor.default, [tensor], {})
+    waited = tx.graph.call_function(tx, ops.wait_tensor.default, [tensor])
     assert isinstance(waited, TensorValue)
     tensor._node, tensor._fake = waited._node, waited._fake
     return tensor
@@ -276,13 +276,13 @@ def _all_gather(tx: Interpreter, group: GroupValue, tensor_list: Value, tensor: 
         _check(fake.shape == given.shape and fake.dtype == given.dtype, "all_gather of tensors of several sizes")
     _check(len(outputs) == size, "all_gather into a list of another length than the group")
     _check(given.numel() > 0, "all_gather of nothing")
-    part = tensor if given.dim() else tx.graph.call_method(tx, "view", [tensor, ConstantValue(1)], {})
+    part = tensor if given.dim() else tx.graph.call_method(tx, "view", [tensor, ConstantValue(1)])
     gathered = _issue(tx, "all_gather_into_tensor", part, size, group.name(tx))
 
     def write(tx: Interpreter) -> None:
-        parts = tx.graph.call_method(tx, "chunk", [gathered, ConstantValue(size)], {}).unpack(tx)
+        parts = tx.graph.call_method(tx, "chunk", [gathered, ConstantValue(size)]).unpack(tx)
         for output, part in zip(outputs, parts, strict=True):
-            _copying(output, tx.graph.call_method(tx, "view_as", [part, output], {}))(tx)
+            _copying(output, tx.graph.call_method(tx, "view_as", [part, output]))(tx)
 
     return gathered, write
 
@@ -352,7 +352,7 @@ def _copying(output: Value, result: Value) -> Write:
     """Returns what copies a result to the tensor that the function writes to."""
 
     def write(tx: Interpreter) -> None:
-        tx.graph.call_method(tx, "copy_", [output, result], {})
+        tx.graph.call_method(tx, "copy_", [output, result])
 
     return write
 

@@ -143,8 +143,8 @@ def _scan(
 
     def moved(tensor: Value, source: int, target: int, flips: bool) -> Any:
         if source != target:
-            tensor = graph.call_method(tx, "movedim", [tensor, ConstantValue(source), ConstantValue(target)], {})
-        return graph.call_method(tx, "flip", [tensor, ListValue([ConstantValue(0)])], {}) if flips else tensor
+            tensor = graph.call_method(tx, "movedim", [tensor, ConstantValue(source), ConstantValue(target)])
+        return graph.call_method(tx, "flip", [tensor, ListValue([ConstantValue(0)])]) if flips else tensor
 
     rows = [moved(each, axis, 0, backward) for each in rows]
     nodes = [each.node(tx) for each in (*carried, *rows)]
@@ -517,11 +517,11 @@ def _laid_out_like(tx: Interpreter, result: Value, query: torch.Tensor) -> Value
     order = [*sorted(range(query.dim() - 1), key=lambda d: strides[d], reverse=True), query.dim() - 1]
 
     def permuted(value: Value, dims: list[int]) -> Value:
-        return tx.graph.call_method(tx, "permute", [value, *map(ConstantValue, dims)], {})
+        return tx.graph.call_method(tx, "permute", [value, *map(ConstantValue, dims)])
 
     if order == list(range(query.dim())):
-        return tx.graph.call_method(tx, "contiguous", [result], {})
-    dense = tx.graph.call_method(tx, "contiguous", [permuted(result, order)], {})
+        return tx.graph.call_method(tx, "contiguous", [result])
+    dense = tx.graph.call_method(tx, "contiguous", [permuted(result, order)])
     return permuted(dense, [order.index(d) for d in range(query.dim())])
 
 
@@ -574,7 +574,7 @@ def _mark_static(tx: Interpreter, tensor: Value, index: Value | None = None) -> 
 @handles_named("torch._dynamo._trace_wrapped_higher_order_op.ModIndex.apply")
 def _index(tx: Interpreter, cls: Value, x: Value, indices: Value) -> Value:
     """``bias[head, row, column]`` within the program's functions: the indices are tensors without dimensions."""
-    return tx.graph.call_function(tx, torch.ops.aten.index, [x, indices], {})
+    return tx.graph.call_function(tx, torch.ops.aten.index, [x, indices])
 
 
 @handles(annotate)

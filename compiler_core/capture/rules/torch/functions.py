@@ -197,20 +197,20 @@ def _dtype_of(numbers: Sequence[Value], wanted: torch.dtype | None) -> torch.dty
 def _stacked(tx: Interpreter, data: Value, kwargs: Kwargs) -> Value:
     """Returns the tensor of nested lists of numbers, of which some are symbolic or tensors: an operator takes one."""
     if isinstance(data, TensorValue):
-        return tx.graph.call_method(tx, "to", [data, kwargs["dtype"]], {})
+        return tx.graph.call_method(tx, "to", [data, kwargs["dtype"]])
     if not isinstance(data, (ListValue, TupleValue)):
         dtype = kwargs["dtype"]
         if isinstance(data, ReadValue) and (read := reads.as_tensor(tx, data)) is not None:
             for each in (ConstantValue(torch.float64), dtype) if dtype.constant(tx).is_floating_point else (dtype,):
-                read = tx.graph.call_method(tx, "to", [read, each], {})
+                read = tx.graph.call_method(tx, "to", [read, each])
             return read
         if dtype.constant(tx) is torch.int64:
             return tx.graph.call_function(tx, torch.scalar_tensor, [data], kwargs)
         double = kwargs | {"dtype": ConstantValue(torch.float64)}  # it refuses what is infinite in float32
         number = tx.graph.call_function(tx, torch.scalar_tensor, [data], double)
-        return tx.graph.call_method(tx, "to", [number, dtype], {})
+        return tx.graph.call_method(tx, "to", [number, dtype])
     rows = ListValue([_stacked(tx, value, kwargs) for value in data.unpack(tx)])
-    return tx.graph.call_function(tx, torch.stack, [rows], {})
+    return tx.graph.call_function(tx, torch.stack, [rows])
 
 
 @handles_each(torch.as_tensor, torch.asarray)

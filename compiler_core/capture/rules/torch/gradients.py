@@ -204,13 +204,13 @@ def _accumulate(tx: Interpreter, leaf: TensorValue, grad: TensorValue, known: se
     if fakes[1].layout is not torch.strided:
         raise Unsupported("backward", "a gradient is sparse")
     if not tx.is_none(before):
-        graph.call_method(tx, "add_", [before, grad], {})
+        graph.call_method(tx, "add_", [before, grad])
         return
     wanted = fakes[0].stride() if is_dense(fakes[0]) else None
     new: Value = grad
     if storage_id(fakes[1]) in known or fakes[1].stride() != wanted:
         like = graph.call_function(tx, torch.empty_like, [leaf], {"requires_grad": ConstantValue(False)})
-        new = graph.call_method(tx, "copy_", [like, grad], {})
+        new = graph.call_method(tx, "copy_", [like, grad])
     known.add(storage_id(fakes[1]))
     leaf.set_attr(tx, "grad", new)
 
@@ -226,7 +226,7 @@ def _get_value(tx: Interpreter, x: Value) -> Value:
     """Returns a count of steps as a tensor of float64, in which eager PyTorch computes with its number."""
     if not isinstance(x, TensorValue):
         return x
-    return tx.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)], {})
+    return tx.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)])
 
 
 @handles(optimizer_stack_if_compiling)
@@ -279,7 +279,7 @@ def _step_unless_infinite(
     places = {each.fake(tx).device for each in (*tensors.values(), *found) if isinstance(each, TensorValue)}
     if len(found) != 1 or len(places) > 1 or graph.region is not None:
         raise Unsupported("optimizer", "GradScaler.step with tensors on several devices, or in a checkpoint")
-    before = {key: graph.call_method(tx, "clone", [each], {}) for key, each in tensors.items()}
+    before = {key: graph.call_method(tx, "clone", [each]) for key, each in tensors.items()}
     region = graph.new_region(marked=False)
     try:
         with tx.capture.inside(region, _CHANGES_STATE):
@@ -298,11 +298,11 @@ def _step_unless_infinite(
         raise Unsupported("optimizer", "GradScaler.step of an optimizer that returns something or writes to others")
     mode = GradModeValue(torch.no_grad, {})
     mode.enter(tx)
-    skipped = graph.call_method(tx, "ne", [found[0], ConstantValue(0)], {})
+    skipped = graph.call_method(tx, "ne", [found[0], ConstantValue(0)])
     for key, tensor in tensors.items():
         if key in written:
-            kept = graph.call_function(tx, torch.where, [skipped, before[key], tensor], {})
-            graph.call_method(tx, "copy_", [tensor, kept], {})
+            kept = graph.call_function(tx, torch.where, [skipped, before[key], tensor])
+            graph.call_method(tx, "copy_", [tensor, kept])
     mode.leave(tx)
     return NONE
 

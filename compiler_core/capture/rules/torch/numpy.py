@@ -100,8 +100,8 @@ if numpy is not None:
 def _tensor(rule: Any, tx: Interpreter, data: Value, **kwargs: Value) -> Value:
     """``torch.tensor``, which takes the dtype of NumPy's numbers and copies arrays"""
     if isinstance(data, ArrayValue) and kwargs.keys() <= {"dtype"}:
-        found = tx.capture.graph.call_method(tx, "to", [data.tensor(tx), *kwargs.values()], {}) if kwargs else data
-        return tx.capture.graph.call_method(tx, "clone", [data.tensor(tx) if found is data else found], {})
+        found = tx.capture.graph.call_method(tx, "to", [data.tensor(tx), *kwargs.values()]) if kwargs else data
+        return tx.capture.graph.call_method(tx, "clone", [data.tensor(tx) if found is data else found])
     return rule(tx, data, **_with_dtype(tx, data, kwargs))  # type: ignore[no-any-return]
 
 

@@ -341,7 +341,7 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: Any) -> Value:
     """``tensor.as_subclass(cls)``"""
     if cls is torch.Tensor:
         with changed_overrides(tx, enabled=False, modes=[]):
-            return tx.graph.call_function(tx, torch.ops.aten.alias.default, [tensor], {})
+            return tx.graph.call_function(tx, torch.ops.aten.alias.default, [tensor])
     if not is_subclass_of_program(cls) or is_wrapper_class(cls):
         raise Unsupported("tensor subclass", f"as_subclass({cls.__name__})")
     found: Value = tx.graph.subclass_tensor(tx, tensor, cls)
@@ -371,7 +371,7 @@ def _rule_of_getter(name: str) -> Callable[..., Value]:
 
 def _rule_of_operator(op: Any) -> Callable[..., Value]:
     def call(tx: Interpreter, *operands: Value) -> Value:  # not a method that a subclass defines
-        return tx.graph.call_function(tx, op, operands, {})
+        return tx.graph.call_function(tx, op, operands)
 
     return call
 

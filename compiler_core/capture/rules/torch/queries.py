@@ -120,7 +120,7 @@ def _takes_memory_of(tx: Interpreter, tensor: Value, other: Value) -> Value:
 @handles(*filter(None, [all_true_or_runtime_assert]))
 def _all_true(tx: Interpreter, valid: Value, message: Value) -> Value:
     """Returns the tensor of whose truth distributions make a branch, from PyTorch 2.15 on in this function."""
-    return tx.graph.call_function(tx, is_all_true, [valid], {})
+    return tx.graph.call_function(tx, is_all_true, [valid])
 
 
 @handles_each(torch_check, torch_check_index, torch_check_not_implemented, torch_check_value, torch_check_type)

@@ -165,12 +165,12 @@ def _query(fn: Any, tx: Interpreter, tensor: Value) -> Value:
     functorch._wrap_for_grad,
 )  # fmt: skip
 def _wrap(fn: Any, tx: Interpreter, *args: Value) -> Value:
-    return tx.graph.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args, {})
+    return tx.graph.call_function(tx, getattr(levels, fn.__name__.removeprefix("_")), args)
 
 
 @handles(eager_transforms._set_tensor_requires_grad)
 def _require_gradients(tx: Interpreter, tensor: Value) -> Value:
-    return tx.graph.call_method(tx, "requires_grad_", [tensor], {})
+    return tx.graph.call_method(tx, "requires_grad_", [tensor])
 
 
 @handles(eager_transforms._autograd_grad)
@@ -189,10 +189,10 @@ def _dual_tensor(fn: Any, tx: Interpreter, *args: Value, level: Value) -> Value:
 def _associative_scan(tx: Interpreter, combine_fn: Value, leaves: Value, additional_inputs: Value) -> Value:
     """Combines the elements along the first dimension one after the other, as a loop would."""
     graph = tx.graph
-    rows = zip(*(graph.call_method(tx, "unbind", [t], {}).unpack(tx) for t in tx.list_of(leaves)), strict=True)
+    rows = zip(*(graph.call_method(tx, "unbind", [t]).unpack(tx) for t in tx.list_of(leaves)), strict=True)
     states = [list(next(rows))]
     for row in rows:
         tx.capture.count_iteration()
         states.append(tx.list_of(combine_fn.call(tx, [*states[-1], *row], {})))
     columns = [ListValue(list(column)) for column in zip(*states, strict=True)]
-    return ListValue([graph.call_function(tx, torch.stack, [column], {}) for column in columns])
+    return ListValue([graph.call_function(tx, torch.stack, [column]) for column in columns])

@@ -183,13 +183,13 @@ class ConstantValue(Value):
         return tx.fold(getattr(obj, name), args, kwargs)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
-        return tx.fold(operator.getitem, [self, to_index(tx, key)], {})
+        return tx.fold(operator.getitem, [self, to_index(tx, key)])
 
     def contains(self, tx: Interpreter, item: Value) -> bool:
-        return tx.fold(operator.contains, [self, item], {}).truth(tx)
+        return tx.fold(operator.contains, [self, item]).truth(tx)
 
     def length(self, tx: Interpreter) -> int:
-        found: int = tx.fold(len, [self], {}).constant(tx)
+        found: int = tx.fold(len, [self]).constant(tx)
         return found
 
     def unpack(self, tx: Interpreter) -> list[Value]:

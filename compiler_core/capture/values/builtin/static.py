@@ -150,14 +150,14 @@ class StaticValue(Value):
         if not self._is_enum():
             return super().contains(tx, item)
         self._members(tx)
-        return tx.fold(operator.contains, [self, item], {}).truth(tx)
+        return tx.fold(operator.contains, [self, item]).truth(tx)
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         """``Color["RED"]``, ``list[int]``"""
         if (found := self._call_metaclass(tx, "__getitem__", key)) is not None:
             return found
         if self._is_enum() or self.obj in (list, dict, tuple, set, frozenset, type) or _is_generic(self.obj):
-            return tx.fold(operator.getitem, [self, key], {})
+            return tx.fold(operator.getitem, [self, key])
         if is_typing_form(self.obj) or self.obj is collections.abc.Callable:
             return StaticValue(self.obj[_type_arguments(tx, key)])
         if isinstance(self.obj, type) and is_python_class(self.obj):
@@ -286,11 +286,11 @@ def format_text(tx: Interpreter, obj: str, args: Args, kwargs: Kwargs) -> Value:
     )
 
 
-def fold(tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+def fold(tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
     """Calls `fn`, which must have no side effect, on constants, or on symbolic numbers if it is arithmetic."""
     if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
         return found
-    raw, raw_kwargs = constants(tx, args, kwargs)
+    raw, raw_kwargs = constants(tx, args, kwargs or {})
     check_arguments(fn, raw)
     return evaluate(lambda: fn(*raw, **raw_kwargs))
 
