@@ -192,10 +192,9 @@ KINDS: dict[BreakReason, BreakKind] = {
     "tensor subclass": BreakKind(
         "A tensor of a class with its own kernels (__torch_dispatch__) is used here in a way that a graph cannot hold: "
         "the class, such as that of masked tensors, does not name its inner tensors (__tensor_flatten__), or this asks "
-        "for more than the result of an operation. Python does it, as without the compiler.",
-        "Nothing to change if little else is computed here. Otherwise ask for less (size(0) of a jagged tensor, not "
-        "shape[0]), or unwrap the tensor (get_data() of a masked one) before the compiled function, and wrap the "
-        "results after it.",
+        "for more than the result of an operation, such as a new attribute. Python does it, as without the compiler.",
+        "Nothing to change if little else is computed here. Otherwise keep such attributes elsewhere, or unwrap the "
+        "tensor (get_data() of a masked one) before the compiled function, and wrap the results after it.",
     ),
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",

@@ -46,6 +46,7 @@ from compiler_core.capture.values.builtin.symbols import (
 )
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import (
+    RaggedSizeValue,
     SubclassTensorValue,
     TraceableWrapperValue,
     is_subclass_of_program,
@@ -264,6 +265,13 @@ class GraphBuilder:
         node = self.fx_graph.call_method(target, args)
         self._set_meta(node, number)
         node.meta["waits"] = tuple(self.state_changes) if measured.dim is None else None
+        return node
+
+    def ragged_size_node(self, tx: Interpreter, value: RaggedSizeValue) -> fx.Node:
+        """Adds a node that reads the size of a ragged dimension, which runs as it is."""
+        node = self.fx_graph.call_method("size", (value.tensor.node(tx), value.dim))
+        self._set_meta(node, value.size)
+        node.meta["waits"] = tuple(self.state_changes)
         return node
 
     def number_of(self, tx: Interpreter, read: ReadValue) -> Value:

@@ -12,6 +12,7 @@ the wrapper, not on what is in it.  A graph cannot hold the others.
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,6 +32,7 @@ from compiler_core.capture.values.base import (
 )
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom
 from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.tensor import (
     GRADIENT_HOOKS,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.guards.sources import Source
+    from compiler_core.records.capture import BreakReason
 
 
 _PLAIN = disabled_torch_function_impl
@@ -241,9 +244,8 @@ class WrapperTensorValue(SubclassTensorValue):
         raise self.refusal()
 
 
-_UNSUPPORTED = VALUE_READS | GRADIENT_HOOKS | INPLACE_RESHAPES | UNSUPPORTED_METHODS | {
-    "as_subclass", "backward", "requires_grad_",
-}  # fmt: skip
+_UNSUPPORTED = VALUE_READS | INPLACE_RESHAPES | UNSUPPORTED_METHODS | {"as_subclass", "requires_grad_"}
+_AUTOGRAD_METHODS: dict[str, BreakReason] = {"backward": "backward", **dict.fromkeys(GRADIENT_HOOKS, "gradient hook")}
 _AUTOGRAD = frozenset("is_leaf grad grad_fn retains_grad name data real imag".split())
 
 
@@ -279,7 +281,7 @@ class TraceableWrapperValue(TensorValue):
         assert source is not None and real is not None
         tx.guards.add("TYPE_MATCH", source, real)
         with DisableTorchFunctionSubclass():
-            if context_text(real) is None or real.is_inference():
+            if context_text(real) is None:
                 raise self.refusal()
 
             def inner_fake(name: str) -> torch.Tensor:
@@ -319,8 +321,8 @@ class TraceableWrapperValue(TensorValue):
         if name == "__class__" or (found is ABSENT and name not in vars(self.fake(tx)) and hasattr(torch.Tensor, name)):
             if name in _AUTOGRAD:
                 return self._autograd_attribute(tx, name)
-            if name == "shape" and any(map(is_ragged_size, self.fake(tx).shape)):
-                raise self.refusal(": .shape, which has a ragged size")
+            if name == "shape":
+                return self._sizes(tx)
             return super().find_attr(tx, name)
         if found is not ABSENT and is_subclass_of_program(cls):
             return self._read_from_class(tx, name, found)
@@ -339,6 +341,11 @@ class TraceableWrapperValue(TensorValue):
             raise self.refusal(f": .{name}")
         return from_python(value)
 
+    def _sizes(self, tx: Interpreter) -> TupleValue:
+        sizes: Any = self.fake(tx).shape
+        values = [RaggedSizeValue(self, i, n) if is_ragged_size(n) else from_python(n) for i, n in enumerate(sizes)]
+        return TupleValue(values, torch.Size)
+
     def _autograd_attribute(self, tx: Interpreter, name: str) -> Value:
         if name not in ("is_leaf", "grad") or self.source is None or self.real is None:
             raise self.refusal(f": .{name}")
@@ -353,8 +360,13 @@ class TraceableWrapperValue(TensorValue):
         raise self.refusal(f": .{name} = ...")
 
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in _AUTOGRAD_METHODS:
+            raise Unsupported(_AUTOGRAD_METHODS[name], f"Tensor.{name}()")
         if name in _UNSUPPORTED:
             raise self.refusal(f": .{name}()")
+        if name == "size" and not kwargs:
+            sizes = self._sizes(tx)
+            return sizes.get_item(tx, *args) if args else sizes
         if name in METADATA_METHODS:
             raw, raw_kwargs = constants(tx, args, kwargs)
             found = getattr(self.fake(tx), name)(*raw, **raw_kwargs)
@@ -362,6 +374,25 @@ class TraceableWrapperValue(TensorValue):
                 raise self.refusal(f": .{name}(), which is or has a ragged size")
             return self._query(tx, name, args, kwargs)
         return tx.graph.call_method(tx, name, [self, *args], kwargs)
+
+
+class RaggedSizeValue(Value):
+    """The size of the ragged dimension of a jagged tensor, which is no number: it can be passed on."""
+
+    def __init__(self, tensor: TraceableWrapperValue, dim: int, size: torch.SymInt) -> None:
+        self.tensor, self.dim, self.size = tensor, dim, size
+
+    def __repr__(self) -> str:
+        return f"{self.tensor}.size({self.dim})"
+
+    def python_type(self) -> type:
+        return torch.SymInt
+
+    def children(self) -> Sequence[Value]:
+        return [self.tensor]
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(torch.Tensor.size, [self.tensor, ConstantValue(self.dim)])
 
 
 _DEFAULT = vars(torch.Tensor)["__torch_function__"]

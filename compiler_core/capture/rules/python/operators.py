@@ -30,7 +30,7 @@ from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
 from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, guard_class, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import SubclassTensorValue, overrides_functions
+from compiler_core.capture.values.tensor_subclasses import RaggedSizeValue, SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import MethodValue
 from compiler_core.capture.values.user.object_attributes import BUILTIN_METHODS
@@ -299,6 +299,9 @@ def builtin_operation(op: Any, tx: Interpreter, left: Value, right: Value) -> Va
         return _dicts(op, tx, left, right)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue) and (op is operator.ne or op is operator.eq):
         return _lexicographic(op, tx, left.bounds, right.bounds)
+    if isinstance(left, RaggedSizeValue) and isinstance(right, RaggedSizeValue) and op in (operator.eq, operator.ne):
+        if bool(left.size == right.size):  # they are of the same offsets; others may be so in another call
+            return ConstantValue(op is operator.eq)
     if _is_plain(left) and _is_plain(right):
         return fold(tx, op, [left, right])
     if isinstance(left, ConstantValue) and isinstance(left.value, (str, bytes)) and op is operator.mod:

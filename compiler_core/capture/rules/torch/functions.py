@@ -21,7 +21,7 @@ from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue
 from compiler_core.capture.values.builtin.static import from_python
 from compiler_core.capture.values.builtin.symbols import ReadValue, SymbolicNumber, is_symbolic, symbol_for_numpy
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, SubclassTensorValue
+from compiler_core.capture.values.tensor_subclasses import DistributedTensorValue, RaggedSizeValue, SubclassTensorValue
 from compiler_core.capture.values.user.modules import CALL_METHODS, ModuleValue, call_with_hooks
 from compiler_core.errors import Unsupported
 from compiler_core.guards.value_guards import NUMPY_NUMBERS, number_of_numpy
@@ -270,6 +270,8 @@ def split_arguments(tx: Interpreter, value: Any) -> tuple[Any, Any]:
     if isinstance(value, SymbolicNumber):
         value.install_guards(tx)
         return value.sym, tx.graph.number_node(value.sym)
+    if isinstance(value, RaggedSizeValue):
+        return value.size, tx.graph.ragged_size_node(tx, value)
     if isinstance(value, ReadValue):
         return split_arguments(tx, tx.graph.number_of(tx, value))
     if isinstance(value, ConstantValue):
