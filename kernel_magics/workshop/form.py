@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ def _form(question: Asked) -> Any:
     show.on_click(reveal)
     if not question.measure.among:
         fields[0].observe(answer, "value")  # the Enter key
-    text = widgets.HTML(f"<b>{html.escape(question.text)}</b>{_hint(question)}")
+    text = widgets.HTML(f"<b>{_prose(question.text)}</b>{_hint(question)}")
     return widgets.VBox([text, *fields, widgets.HBox([check, show]), message], layout={"padding": "8px 12px"})
 
 
@@ -53,7 +54,7 @@ def _static(question: Asked) -> str:
     """Returns a question for pages without a kernel: it opens on its answer."""
     items = "".join(f"<li>{html.escape(each)}</li>" for each in question.measure.among)
     among = f"<ul>{items}</ul>" if items else ""
-    text = f"<b>{html.escape(question.text)}</b>{_hint(question)}"
+    text = f"<b>{_prose(question.text)}</b>{_hint(question)}"
     return f"<p>{text}</p>{among}<details><summary>Answer</summary>{_solution(question)}</details>"
 
 
@@ -89,8 +90,13 @@ def _correction(question: Asked, given: Answer | None) -> str:
 
 
 def _solution(question: Asked) -> str:
-    return f"{_coloured('success', f'{shown(question.right)}.')} {html.escape(question.because)}"
+    return f"{_coloured('success', f'{shown(question.right)}.')} {_prose(question.because)}"
 
 
 def _coloured(kind: str, text: str) -> str:
-    return f"<span style='color: var(--jp-{kind}-color0, inherit)'>{html.escape(text)}</span>"
+    return f"<span style='color: var(--jp-{kind}-color0, inherit)'>{_prose(text)}</span>"
+
+
+def _prose(text: str) -> str:
+    """Returns a text in which backquotes enclose code as HTML."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -141,9 +141,12 @@ def are_equal(one: Answer, other: Answer, within: float = 0.0) -> bool:
 
 
 def number(text: str, units: Mapping[str, float]) -> float | None:
-    """Returns a number as people write it, in the first of the units: ``1,024``, ``512 KiB``; None: it is none."""
-    found = re.fullmatch(r"([-+]?[\d., _]*\d\.?(?:e[-+]?\d+)?)\s*([a-zµμ]*)", text.strip().lower())
-    if not found or (found[2] and found[2] not in units):
+    """Returns a number as people write it, in the first of the units: ``1,024``, ``512 KiB``; None: it is none.
+
+    A number without units counts something, which may be named: ``3 compiles``.
+    """
+    found = re.fullmatch(r"([-+]?[\d., _]*\d\.?(?:e[-+]?\d+)?)\s*([a-zµμ ]*)", text.strip().lower())
+    if not found or (units and found[2] and found[2] not in units):
         return None
     digits = re.sub(r"[ _]", "", found[1])
     is_decimal_comma = re.fullmatch(r"[-+]?\d+,(\d|\d\d|\d{4,})", digits)

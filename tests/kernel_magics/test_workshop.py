@@ -22,7 +22,7 @@ NUMBER = Question(
         Wrong(1024, "This is never said."),
     ),
 )
-CHOICE = Question(Measure("What", str, ("other", "this")), "is it", wrong=(Wrong("other", "It is not that."),))
+CHOICE = Question(Measure("What", str, ("other", "this")), "is it", wrong=(Wrong("other", "It is not `that`."),))
 CHOICES = Question(
     Measure("Which", tuple, ("other", "that", "this")),
     "are these",
@@ -43,7 +43,7 @@ def fill_in(question: Asked, *answers: Any) -> list[str]:
         shown.append(message.value)
     assert show.layout.visibility == "visible"
     show.click()
-    return [re.sub("<.*?>", "", each).strip() for each in (*shown, message.value)]
+    return [re.sub("</?span.*?>", "", each).strip() for each in (*shown, message.value)]
 
 
 FORMS: list[tuple[Question, Any, dict[Any, str], str]] = [
@@ -58,7 +58,12 @@ FORMS: list[tuple[Question, Any, dict[Any, str], str]] = [
         },
         "1,024. 8 rows.",
     ),
-    (CHOICE, "this", {None: "Choose one first.", "this": "this.", "other": "Not “other”. It is not that."}, "this."),
+    (
+        CHOICE,
+        "this",
+        {None: "Choose one first.", "this": "this.", "other": "Not “other”. It is not <code>that</code>."},
+        "this.",
+    ),
     (
         CHOICES,
         ("that", "this"),
@@ -95,6 +100,10 @@ NO_NUMBERS = ("", "many", "5 apples", "1.2.3")
 @pytest.mark.parametrize(("text", "value"), [*NUMBERS.items(), *((text, None) for text in NO_NUMBERS)])
 def test_a_number_is_read_as_people_write_it(text: str, value: float | None) -> None:
     assert number(text, BYTES) == value
+
+
+def test_what_a_number_counts_may_be_named() -> None:
+    assert [number(text, {}) for text in ("3", "3 compiles", "3 or 4", "three")] == [3, 3, None, None]
 
 
 @pytest.mark.parametrize(("given", "is_right"), [("1.02", True), ("1.0", True), ("1.0204x", True), ("1.1", False)])

@@ -221,7 +221,7 @@ QUESTIONS = {
     ),
     "sizes/condition": Question(
         LARGEST,
-        "rows at most may a call have that uses the code of that branch again",
+        "rows may a call have at most, to use the code of that branch again",
         "The condition is {condition}.",
         wrong=(
             Wrong(100, "The condition is on rows * 2 + 4, not on rows."),
