@@ -68,6 +68,20 @@ def test_marks_have_reason_and_hint(notebook: Notebook, screenshot: Screenshot) 
     expect(line_of(hot)).to_have_text(re.compile(r"^large = big\.exp\(\)"))
 
 
+def test_marks_need_no_scrolling_in_a_narrower_window(notebook: Notebook) -> None:
+    """Also in cells that were out of view when the window changed, which CodeMirror did not measure."""
+    page = notebook.page
+    before = page.viewport_size
+    for id_ in ("define", "compile"):
+        expect(marks(notebook, id_)).not_to_have_count(0)
+    scrollers = page.locator(".jp-InputArea-editor:has(.cutaway-mark) .cm-scroller")
+    page.set_viewport_size({"width": 1100, "height": 500})
+    for id_ in ("define", "compile"):
+        expect(marks(notebook, id_).first).to_be_in_viewport()
+        expect_value(lambda: scrollers.evaluate_all("(all) => all.filter((e) => e.scrollWidth > e.clientWidth)"), [])
+    page.set_viewport_size(before or {"width": 1600, "height": 1000})
+
+
 def test_a_mark_opens_the_latest_explorer_at_its_line_and_the_source_follows(notebook: Notebook) -> None:
     marks(notebook, "define").filter(has_text="graph break").click()
     explorer = notebook.explorer("again")

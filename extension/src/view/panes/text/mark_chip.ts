@@ -1,7 +1,7 @@
 /** The marks of a line as buttons at its end, with tooltips; a click shows a mark in the explorer. */
 
 import { countColumn, type Extension, type Range, StateEffect, StateField } from "@codemirror/state";
-import { Decoration, type EditorView, showTooltip, type Tooltip, ViewPlugin, WidgetType } from "@codemirror/view";
+import { Decoration, EditorView, showTooltip, type Tooltip, ViewPlugin, WidgetType } from "@codemirror/view";
 import { prose } from "../../dom/elements";
 import type { Mark } from "../../model/analysis/marks";
 
@@ -23,13 +23,13 @@ const MARK_TOOLTIP = StateField.define<Tooltip | null>({
   provide: (field) => showTooltip.from(field),
 });
 
-/** Tells the style sheet how wide the lines of an editor may be, and how wide a column is. */
-const ROOM = ViewPlugin.define((view) => {
+/** Tells the style sheet where the lines of an editor begin, and how wide a column is. */
+const COLUMNS = ViewPlugin.define((view) => {
   const measure = () =>
     view.requestMeasure({
-      read: ({ scrollDOM, contentDOM }) => scrollDOM.clientWidth - contentDOM.offsetLeft,
-      write(room, { dom, defaultCharacterWidth }) {
-        dom.style.setProperty("--room", `${room}px`);
+      read: ({ contentDOM }) => contentDOM.offsetLeft,
+      write(left, { dom, defaultCharacterWidth }) {
+        dom.style.setProperty("--left", `${left}px`);
         dom.style.setProperty("--column", `${defaultCharacterWidth}px`);
       },
     });
@@ -42,7 +42,7 @@ const ROOM = ViewPlugin.define((view) => {
 });
 
 /** An editor with marks needs this extension. */
-export const MARKS: Extension = [MARK_TOOLTIP, ROOM];
+export const MARKS: Extension = [MARK_TOOLTIP, COLUMNS, EditorView.editorAttributes.of({ class: "cutaway-marked" })];
 
 class MarkChips<M extends Mark> extends WidgetType {
   constructor(
