@@ -27,7 +27,8 @@ MODES = {"compare": ("Text", "Drawing"), "timings": ("Flames", "Lines"), "costs"
 """Modes of panes that are not the first ones, and have other elements."""
 CELLS = {
     "load": "%load_ext kernel_magics\nimport torch, kernel_magics\nx = torch.ones(64, requires_grad=True)",
-    "compile": "%%compile --steps\ny = x.cos()\nif y.sum() > 0:\n    y = y * 2\ny.sum().backward()",
+    "compile": "%%compile --steps\ndef halved(x):\n    return x / 2\ny = halved(x.cos())\n"
+    "if y.sum() > 0:\n    y = y * 2\ny.sum().backward()",
 }
 
 
@@ -38,6 +39,8 @@ def violations(page: Page, *within: str, only_colours: bool = False) -> list[str
     """
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text())
+    # axe takes all text for hidden where the body has no height, as in JupyterLab
+    page.evaluate("() => { document.body.style.minHeight = '100vh'; }")
     found: list[dict[str, Any]] = page.evaluate(
         """async ([runOnly, within]) => {
             const include = within.filter((part) => document.querySelector(part)).map((part) => [part]);
