@@ -91,7 +91,7 @@ CELLS = {
     "schedule": "%%compile --backend eager\nfor schedule.name in ('warm', 'full'):\n    y = schedule(six)",
     "lengths": "%%compile --backend eager\nfor n in (2, 3):\n    summed = total([six] * n)",
     "types": "%%compile --backend eager\nfor z in (six, six.double()):\n    bounded = torch.tanh(z)",
-    "replay": "%%compile --mode reduce-overhead\nbounded = torch.tanh(six) + 1",
+    "replay": "%%compile --mode reduce-overhead\nbounded = torch.tanh(weight) + 1",
     "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(3, 4).cos()) + 1",
 }
 MAX_CLICKS = 2
@@ -334,8 +334,9 @@ def test_20_which_function_is_left_to_python(task: Begin) -> None:
 
 def test_21_why_is_there_no_cuda_graph(task: Begin) -> None:
     t = task("replay")
+    expect(t.count("without CUDA graph")).to_have_text("2 graphs without CUDA graph")  # the forward and the backward
     t.click(t.count("without CUDA graph"))
-    block = t.pane("Overview").locator(".block")
+    block = t.pane("Overview").locator(".block").first
     expect(block).to_contain_text("No CUDA graph of the forward costly")
     expect(block).to_contain_text("CUDA graphs need CUDA tensors, and some are on cpu")
 

@@ -27,13 +27,10 @@ interface Count {
 /** How a count is coloured: a failure, a warning, or plain. */
 type Tone = "bad" | "warns" | "";
 
-/** So many counts fit beside the title in a narrow page. */
-const FEW = 3;
-
 /** Creates the bar: the title, the counts, and `more` controls. */
 export function createBar(state: State, ...more: HTMLElement[]): HTMLElement {
   const buttons = countsOf(state).map((count) => countButton(state, count));
-  const counts = h("span", { class: buttons.length > FEW ? "counts many" : "counts" }, ...buttons);
+  const counts = h("span", { class: "counts" }, ...buttons);
   return h("header", { class: "bar" }, h("b", {}, state.record.title || "Cutaway"), counts, ...more);
 }
 
@@ -54,22 +51,27 @@ function countsOf({ record, links }: State): Count[] {
     problemCount(
       record,
       "failure",
-      "failure",
+      ["failure"],
       "Failures of the compiler; the program ran as plain PyTorch",
       "blocking",
     ),
-    problemCount(record, "failure", "refusal", "What PyTorch runs, because compiled code might differ", "costly"),
+    problemCount(record, "failure", ["refusal"], "What PyTorch runs, because compiled code might differ", "costly"),
     graphsCount(compiles),
-    problemCount(record, "graph break", "graph break", "Where and why graphs broke, and what to write instead"),
-    problemCount(record, "recompile", "recompile", "Why code was recompiled: the guard that failed"),
-    problemCount(record, "plain Python", "frame in plain Python", "Functions that are not compiled, and why"),
+    problemCount(record, "graph break", ["graph break"], "Where and why graphs broke, and what to write instead"),
+    problemCount(record, "recompile", ["recompile"], "Why code was recompiled: the guard that failed"),
+    problemCount(
+      record,
+      "plain Python",
+      ["frame in plain Python", "frames in plain Python"],
+      "Functions that are not compiled, and why",
+    ),
     problemCount(
       record,
       "no CUDA graph",
-      "graph without CUDA graph",
+      ["graph without CUDA graph", "graphs without CUDA graph"],
       "Graphs whose launches are not replayed, and why",
     ),
-    problemCount(record, "slow compile", "slow compile", "Compiles that take long because a block is repeated"),
+    problemCount(record, "slow compile", ["slow compile"], "Compiles that take long because a block is repeated"),
     savedCount(compiles),
     kernelCount(compiles),
     expectedCount(record, "graph break", "expected break", "Graph breaks at lines where nothing needs to change"),
@@ -102,14 +104,15 @@ function graphsCount(compiles: Compile[]): Count {
 function problemCount(
   record: CutawayRecord,
   kind: Problem["kind"],
-  name: string,
+  names: [one: string, several?: string],
   title: string,
   only?: Problem["grade"],
 ): Count {
   const counted = ({ grade }: Problem) => (only ? grade === only : grade !== "expected");
   const targets = problemTargets(record.problems.filter((problem) => problem.kind === kind && counted(problem)));
   const isBad = kind === "failure" && only === "blocking";
-  return { text: plural(targets.length, name), title, tone: isBad ? "bad" : "warns", targets };
+  const text = plural(targets.length, ...names);
+  return { text, title, tone: isBad ? "bad" : "warns", targets };
 }
 
 /** The count of the problems of one kind that are expected. */

@@ -240,24 +240,28 @@ function outcome(compile: Compile, isLive: boolean): string {
   return reason ? `${done} ${reason}` : done;
 }
 
+/** How much there is of each stage that the compile has. */
 function counts(compile: Compile): HTMLElement {
-  const operations = (pane: string) =>
-    compile.artifacts
-      .filter((a) => a.pane === pane)
-      .flatMap((a) => a.graph?.nodes ?? [])
-      .filter((n) => n.op.startsWith("call_")).length;
-  const saved = compile.partition;
-  const ours = compile.kernels.filter((k) => k.language !== "extern").length;
-  const facts: [string, string][] = [
-    ["captured", plural(operations("captured"), "operation")],
+  const operations = (pane: string) => {
+    const graphs = compile.artifacts.filter((a) => a.pane === pane).flatMap(({ graph }) => graph ?? []);
+    const calls = graphs.flatMap(({ nodes }) => nodes.filter((n) => n.op.startsWith("call_")));
+    return graphs.length ? plural(calls.length, "operation") : null;
+  };
+  const { partition, kernels } = compile;
+  const ours = kernels.filter((k) => k.language !== "extern").length;
+  const facts: [string, string | null][] = [
+    ["captured", operations("captured") ?? "no operation"],
     ["guards", String(compile.guards.length)],
-    ["forward", plural(operations("forward"), "operation")],
-    ["backward", plural(operations("backward"), "operation")],
-    ["saved for backward", saved ? `${plural(saved.saved_count, "tensor")}, ${bytes(saved.saved_bytes)}` : "nothing"],
+    ["forward", operations("forward")],
+    ["backward", operations("backward")],
+    ["saved for backward", partition && `${plural(partition.saved_count, "tensor")}, ${bytes(partition.saved_bytes)}`],
     [
       "kernels",
-      `${plural(ours, "generated kernel")}, ${plural(compile.kernels.length - ours, "call")} of PyTorch kernels`,
+      kernels.length
+        ? `${plural(ours, "generated kernel")}, ${plural(kernels.length - ours, "call")} of PyTorch kernels`
+        : null,
     ],
   ];
-  return h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  const known = facts.filter(([, value]) => value !== null) as [string, string][];
+  return h("dl", {}, ...known.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
