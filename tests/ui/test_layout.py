@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,13 +17,14 @@ from compiler_core.api import compile as api
 from compiler_core.records import Record
 from compiler_core.records.artifacts import Graph, Language, Node
 from compiler_core.tools import recording
+from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
 from tests.ui.drive import Explorer, expect_value, open_report
 from tests.ui.layers import WIDTH, Model
 
 Screenshot = Callable[[Page, str], None]
 LAYERS = 4
-SIZES = [(567, 518), (1007, 666), (2100, 1065)]
+SIZES = [(552, 518), (1007, 666), (2100, 1065)]
 """The explorers of windows of 1000 by 700, 1440 by 900 and 2560 by 1440 pixels, the last one full screen."""
 
 
@@ -74,6 +76,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with recording.record(name) as record:
             program()
         record.find_problems()
+        if name == "deep":  # so that each stage has something
+            record.frames[0].compiles[0].artifact("machine", "forward.asm", "asm", "ret\n" * 20_000)
         found[name] = write_report(record, folder / f"{name}.html")
     machine = Record(title="machine")
     compile_ = machine.compile(machine.frame("f", "a.py", 1, "root"))
@@ -116,6 +120,14 @@ OVER_CODE = """(marks) => marks.filter((mark) => {
     const has_room = right + 80 < mark.closest("section").getBoundingClientRect().right;
     return has_room && mark.querySelector("button").getBoundingClientRect().left < right;
 }).length"""
+# Texts that are smaller than 11 pixels, or cut without an ellipsis.
+HARD_TO_READ = """(pane) => [...pane.querySelectorAll(".body *")].filter((element) => {
+    const text = [...element.childNodes].some((node) => node instanceof Text && node.data.trim());
+    const style = getComputedStyle(element);
+    const size = parseFloat(style.fontSize) * (element.getScreenCTM?.().a ?? 1);
+    const isCut = style.overflowX === "hidden" && element.scrollWidth > element.clientWidth + 1;
+    return element.checkVisibility() && text && size && (size < 10.9 || (isCut && style.textOverflow !== "ellipsis"));
+}).map((element) => element.textContent)"""
 FIGURES = "(rows) => rows.map((row) => row.cells[row.cells.length - 1].textContent)"
 
 
@@ -211,6 +223,30 @@ def test_counts_and_marks_are_not_cut(explorer: Explorer, page: Page, size: tupl
     expect_value(lambda: marks.evaluate_all(OUTSIDE, "section"), 0)
     expect_value(lambda: explorer.pane(0).locator(".cutaway-marks").evaluate_all(OVER_CODE), 0)
     expect_value(lambda: explorer.root.locator(".counts .count").evaluate_all(OUTSIDE, ".counts"), 0)
+
+
+@of("branches")
+def test_texts_of_panes_can_be_read(explorer: Explorer, page: Page) -> None:
+    page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
+    for kind in PANES:
+        pane = explorer.show(1, kind)
+        modes = pane.locator(".modes button[aria-pressed]").all() or [pane.locator(".body")]
+        for mode in modes:
+            if len(modes) > 1:
+                mode.click()
+            expect_value(partial(pane.evaluate, HARD_TO_READ), [])
+
+
+@of("branches")
+def test_tools_of_compared_drawings_are_not_cut(explorer: Explorer, page: Page, screenshot: Screenshot) -> None:
+    pane = explorer.show(1, "compare")
+    pane.get_by_role("button", name="Drawing", exact=True).click()
+    expect(pane.locator(".half")).to_have_count(2)
+    for width in (1100, 552):
+        page.set_viewport_size({"width": width, "height": 800})
+        fits = pane.locator(".tools").get_by_role("button", name="Fit")
+        expect_value(partial(fits.evaluate_all, OUTSIDE, ".half"), 0)
+        screenshot(page, f"compared_{width}")
 
 
 def expect_groups(pane: Locator) -> None:

@@ -12,7 +12,7 @@ import { hasContent, PANES, parsePane } from "../panes/registry";
 import { Pane } from "./pane";
 
 /** Minimal width and height in pixels at which a pane can be read. */
-const READABLE_WIDTH_PX = 330;
+const READABLE_WIDTH_PX = 360;
 /** Minimal width of a drawing or a table, if the columns leave it. */
 const TABLE_PX = 375;
 /** Width of the whole from which there are four columns: a table needs more than what can just be read. */

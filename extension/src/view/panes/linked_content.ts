@@ -11,6 +11,12 @@ import { addTools } from "./table_tools";
 
 const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "stepped", "later"];
 
+/** The places in code at which a line may end: within dotted and snake_case names, and after a bracket. */
+const BREAKS = /(?<=\w[._]|[([])(?=[a-z])/i;
+
+/** From so many characters on, a text in a cell may be cut. */
+const LONG = 60;
+
 /** Modules of a smaller share of the cost are not listed. */
 const MIN_MODULE_SHARE = 0.005;
 const MAX_LINKED = 500;
@@ -117,6 +123,11 @@ export function stackedCell(first: Node | string, second: Node | string): HTMLTa
   return h("td", { class: "stacked", title: lines.map((line) => line.textContent).join("\n") }, ...lines);
 }
 
+/**
+ * Creates a text in code; where it is too long for a line it is broken between names, if it can be. A cell shows the first
+ * lines of a long text; the tooltip has all of it.
+ */
 export function code(text: string): HTMLElement {
-  return h("code", {}, text);
+  const parts = text.split(BREAKS).flatMap((part) => [h("wbr"), part]);
+  return h("code", { title: text.length > LONG && text }, ...parts.slice(1));
 }

@@ -183,6 +183,7 @@ export const PANES: PaneKind[] = [
   {
     name: "machine",
     title: "Machine code",
+    short: "Machine",
     group: "Stages",
     modes: [modes.textMode()],
     empty: () =>

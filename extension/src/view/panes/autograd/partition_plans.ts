@@ -15,7 +15,7 @@ import { LinkedContent } from "../linked_content";
 
 const MAX_DRAWN = 200; // nodes; larger graphs are compared as bars only
 const MAX_BUDGETS = 4;
-const BOX = { width: 92, height: 34 };
+const BOX = { width: 124, height: 36 };
 const MAX_LABEL = 14;
 
 interface Plan {
@@ -55,7 +55,7 @@ export class PartitionPlans extends LinkedContent {
     const label = `The joint graph under ${plan.name}: ${summary(plan)}`;
     const picture = svg("svg", {
       viewBox: `0 0 ${layout.width} ${layout.height}`,
-      style: `max-width:${layout.width}px`,
+      style: `width:${layout.width}px`,
       role: "img",
       "aria-label": label,
     });

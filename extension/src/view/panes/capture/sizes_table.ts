@@ -24,6 +24,7 @@ export class SizesTable extends LinkedContent {
     private readonly compile: Compile,
   ) {
     super(state);
+    this.element.classList.add("sizes");
     this.guardsArtifact = compile.artifacts.find((a) => a.pane === "guards")?.id;
     const free = compile.symbols.filter((symbol) => symbol.became === null);
     const became = compile.symbols.filter((symbol) => symbol.became !== null);

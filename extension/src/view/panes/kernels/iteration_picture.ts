@@ -33,7 +33,7 @@ function drawing({ rows, columns, order, consecutive }: IterationSpace, label: s
   const [wide, high] = [LEFT + width + GAP, TOP + height + GAP];
   const picture = svg("svg", {
     viewBox: `0 0 ${wide} ${high}`,
-    style: `max-width:${wide}px`,
+    style: `width:${wide}px`,
     role: "img",
     "aria-label": label,
   });
