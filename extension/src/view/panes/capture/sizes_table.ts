@@ -84,7 +84,9 @@ export class SizesTable extends LinkedContent {
   /** The conditions on a size, but that it is not 0 or 1; or the one that is known. */
   private conditionsOn(source: string, known: string | null): string[] {
     const all = this.compile.guards.filter(({ kind, code }) => kind === "CONDITION" && code.includes(source));
-    const found = all.map(({ code }) => code).filter((code) => !code.startsWith(`${source} >= `));
+    const isUsual = (code: string) =>
+      code.startsWith(`${source} >= `) || [`${source} != 0`, `${source} != 1`].includes(code);
+    const found = all.map(({ code }) => code).filter((code) => !isUsual(code));
     return (found.length ? found : known ? [known] : []).slice(0, MAX_CONDITIONS);
   }
 
