@@ -241,4 +241,16 @@ def run(call):
         {"if rank == 1": "if True"},
         stock={"here": "not ___dict_contains('mask'", "others": "___dict_contains('mask'"},
     ),
+    Diverged(
+        "another epsilon on one rank",
+        """
+def program(x):
+    eps = 1e-5 if rank else 1e-6
+    return x / (x.norm() + eps)  # the fault
+""",
+        "graph",
+        "add(1e-05)",
+        "add(1e-06)",
+        {"1e-5 if rank else 1e-6": "1e-6"},
+    ),
 ]

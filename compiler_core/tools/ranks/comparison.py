@@ -131,9 +131,9 @@ class RankComparison:
 
 def compare_rank_facts(ranks: Sequence[RankFacts], notes: Sequence[str] = ()) -> RankComparison:
     """Groups ranks by their facts; the largest group, the one with the lowest rank of several, is the reference."""
-    groups: dict[tuple[Fact, ...], list[RankFacts]] = {}
+    groups: dict[tuple[object, ...], list[RankFacts]] = {}
     for rank in ranks:
-        groups.setdefault(tuple(rank.facts), []).append(rank)
+        groups.setdefault(tuple(map(_compared, rank.facts)), []).append(rank)
     ordered = sorted(groups.values(), key=lambda each: (-len(each), each[0].rank or 0))
     found = [RankGroup(group) for group in ordered]
     for group in found[1:]:
@@ -177,7 +177,7 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
     for position in range(max(len(here), len(others))):
         one = here[position] if position < len(here) else None
         other = others[position] if position < len(others) else None
-        if one == other:
+        if one is not None and other is not None and _compared(one) == _compared(other):
             continue
         if one is not None and other is not None and _place(one) == _place(other):
             if one.kind == "guard":
@@ -189,7 +189,7 @@ def _first_difference(here: Sequence[Fact], others: Sequence[Fact]) -> Divergenc
         if (last := one or other) and last.kind == "collective call" and (one is None or other is None):
             return _divergence(last, *(each.text if each else "none from here on" for each in (one, other)))
         # One side has a fact more: that which the other side does not have from here on.
-        if one is not None and one not in others[position:]:
+        if one is not None and _compared(one) not in map(_compared, others[position:]):
             return _divergence(one, one.text, _at_line(one, others))
         if other is not None:
             return _divergence(other, _at_line(other, here), other.text)
@@ -205,6 +205,11 @@ def _guards_at_line(at: Fact, here: Sequence[Fact], others: Sequence[Fact]) -> D
     if not any(own):  # their order differs
         own = [[fact.text for fact in side] for side in sides]
     return _divergence(at, *(next(iter(texts), "none") for texts in own))
+
+
+def _compared(fact: Fact) -> tuple[object, ...]:
+    """Returns what is compared of a fact: the number of a compile follows from how many were before it."""
+    return fact.kind, fact.file, fact.line, fact.text
 
 
 def _place(fact: Fact) -> tuple[str, str, int]:

@@ -29,6 +29,7 @@ _NUMBERED = re.compile(r"\b(__\w+__)_\d+\b")
 """A global of stock's, such as ``__builtins_dict___3``, which it numbers in its process."""
 _KERNEL_FILE = re.compile(r"ipykernel_\d+")
 """In the path of a cell: the number of its kernel's process."""
+_FLOAT = re.compile(r"(?<![\w.])\d+(?:\.\d*(?:e[+-]?\d+)?|e[+-]?\d+)")
 _COLLECTIVE = re.compile(r"c10d|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_tensor")
 
 
@@ -121,7 +122,10 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
                     inputs = ", ".join(source for source, user in graph.edges if user == node.key)
                     yield fact("collective", at, f"{operation(node.target)}({inputs}){sizes}")
                 else:
-                    yield fact("graph", at, operation(node.target) + sizes)
+                    _, _, text = record.line_text(artifact.item(node.key)).partition(" = ")
+                    floats = ", ".join(_FLOAT.findall(text))  # whole numbers are sizes and places, as shards have them
+                    numbers = f"({floats})" if floats else ""
+                    yield fact("graph", at, f"{operation(node.target)}{numbers}{sizes}")
     for break_ in compile_.breaks:
         place = break_.place
         at = (place.filename, place.lineno) if place else ("", 0)

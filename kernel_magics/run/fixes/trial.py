@@ -209,7 +209,7 @@ class Fixes:
             helps = "" if now < was or (fix.is_of_code and now_part < was_part) else "it does not help: "
             (old, old_part), (new, new_part) = [tuple(map(bytes_text, each)) for each in sizes]
             text = f"{helps}{old} at the peak became {new}, with the same values; "
-            text += f"of these {old_part} and {new_part} are {words}"
+            text += f"of these, besides inputs, {old_part} and {new_part} are {words}"
         self._record.notes.append(f"{_tried(fix)} {text}")
 
     def _check_same(self, made: _Ran, expected: _Ran, state: Any, printed: Any, compared: _Compared) -> None:
