@@ -434,6 +434,28 @@ def test_a_compile_with_a_symbol_is_near_however_many_of_its_conditions_fail(eng
     assert costly.title.endswith("!= 16 does not hold")
 
 
+REFUSES = """
+def program(x, n):
+    if n > 3:
+        raise ValueError(f"too many: {n}")
+    return x * n
+
+def run(program):
+    x, results = torch.ones(3), []
+    for n in (1, 5, 2):
+        try:
+            results.append(program(x, n))
+        except ValueError:
+            pass
+    return results
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_calls_that_the_program_refuses_are_no_problem(engine: Engine) -> None:
+    assert {problem.grade for problem in run(REFUSES, "refuses", engine).problems} == {"expected"}
+
+
 KEPT_RESULTS = """
 def program(x, cache=None):
     return x if cache is None else x + cache["x"]
