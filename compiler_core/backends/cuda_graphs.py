@@ -306,12 +306,23 @@ class _Replays:
         given = set(map(storage_id, inputs))
         torch.cuda.empty_cache()  # blocks that nothing uses may be too small for what follows, and stay reserved
         with _no_workspaces_left():
-            results = self._runner.launch(inputs)
+            saves = not self._is_forward or "saved" in self._layout.roles
+            results = self._runner.launch(inputs) if saves else self._launch_apart(inputs, given)
         if self._is_forward:
-            tensors = {at: r for at, r in enumerate(results) if isinstance(r, torch.Tensor)}
-            made = {at: t for at, t in tensors.items() if storage_id(t) not in given}
+            made = {at: result for at, result in enumerate(results) if _is_made(result, given)}
             self._memory.lending.watch({at: t for at, t in made.items() if self._layout.may_lend(at, t)})
         return results
+
+    def _launch_apart(self, inputs: list[Any], given: set[int]) -> list[Any]:
+        """Launches the kernels with memory that is freed after them, except for results that cannot be copied.
+
+        Results that the program keeps, such as the states of an optimizer, would otherwise lie between what only the
+        kernels need, and PyTorch frees no block of which a part is in use.
+        """
+        with torch.cuda.device(self._layout.device):
+            with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+                results = self._runner.launch(inputs)
+            return [r.clone() if _is_made(r, given) and is_dense(r) else r for r in results]
 
     def _copies_for_caller(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Returns the inputs of a backward that the caller has got as results, too, with the forward's own tensors, to
@@ -660,6 +671,11 @@ class _InputView:
         if self.is_input:
             return base
         return base.as_strided(self.size, self.stride, base.storage_offset() + self.offset)
+
+
+def _is_made(result: Any, given: set[int]) -> bool:
+    """Whether a result is a tensor that has not the memory of an input, of which `given` has the storages."""
+    return isinstance(result, torch.Tensor) and storage_id(result) not in given
 
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
