@@ -174,6 +174,12 @@ def roll(a, shift, axis=None):
     return torch.roll(a, shift, axis)
 
 
+def take(a, indices, axis=None):
+    at = indices if isinstance(indices, torch.Tensor) else torch.tensor(indices)
+    taken = a.reshape(-1)[at] if axis is None else a[(slice(None),) * (axis % a.dim()) + (at,)]
+    return taken.clone()  # of one index it is a view
+
+
 def sort(a, axis=-1):
     return torch.sort(a, axis).values
 

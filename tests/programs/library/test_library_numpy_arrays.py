@@ -38,10 +38,11 @@ def test_reductions(a):
 def test_shapes(a, b):
     joined = np.concatenate([a, b]), np.stack((a, b), axis=-1), np.vstack([a, b]), np.hstack([a, b])
     chosen = np.where(a > 2, a, b), np.where(a > 2, a, 0), np.clip(a, 1, 3), np.sort(a, axis=0), np.tril(a)
+    taken = np.take(a, [0, -1], axis=1), np.take(a, [[0, 1], [2, 3]]), np.take(a, np.array([1]), 0), np.take(a, 1, -1)
     products = np.dot(a, b.T), a @ b.T, np.outer(a, b)
     moved = np.tile(a, (2, 1)), np.repeat(a, 2, axis=0), np.diff(a), np.roll(a, 1), a.flatten(), np.copy(a)
     views = np.expand_dims(a, 0), np.squeeze(a[None]), np.swapaxes(a, 0, 1), np.moveaxis(a, 0, 1), np.transpose(a)
-    return *joined, *chosen, *products, *moved, *views, a.ravel(), a[:, 1:], a[0], a[..., None]
+    return *joined, *chosen, *taken, *products, *moved, *views, a.ravel(), a[:, 1:], a[0], a[..., None]
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1, inputs=TABLE, tolerance=1e-12)
