@@ -25,8 +25,9 @@ from compiler_core.guards.lifetimes import WeakBox, identity_box, make_box
 from compiler_core.guards.sources import Box, Scope
 from compiler_core.records.recompiles import LEAF, Mismatch, keys_mismatch, layout_differences, with_article
 from compiler_core.support.interrupts import guard_function
+from compiler_core.support.tensors import context_text, is_wrapper
 from compiler_core.support.texts import safe_repr
-from compiler_core.torch_private import DisableTorchFunction, dispatch_keys
+from compiler_core.torch_private import DisableTorchFunction, DisableTorchFunctionSubclass, dispatch_keys
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -227,6 +228,41 @@ class TensorFacts:
         return ", ".join(shown)
 
 
+@dataclass(frozen=True)
+class WrapperFacts:
+    """What a WRAPPER_MATCH compares a tensor of a wrapper subclass with, besides its class and its inner tensors."""
+
+    flattened: str
+    """The names of its inner tensors, and what else ``__tensor_flatten__`` says."""
+    dtype: str
+    device: str
+    requires_grad: str
+    shape: tuple[int | None, ...]
+    stride: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, tensor: Any, fake: torch.Tensor) -> WrapperFacts:
+        """Sizes and strides that are not numbers in `fake` become None."""
+        with DisableTorchFunctionSubclass():
+            flattened = f"{list(tensor.__tensor_flatten__()[0])}, {context_text(tensor)}"
+            plain = str(tensor.dtype), str(tensor.device), str(tensor.requires_grad)
+            return cls(flattened, *plain, _static_extents(fake.size()), _static_extents(fake.stride()))
+
+    def differences(self, tensor: torch.Tensor) -> Iterator[Mismatch]:
+        """Yields what differs in another tensor; nothing of another class, which a TYPE_MATCH compares."""
+        if not is_wrapper(tensor):
+            return
+        got = WrapperFacts.of(tensor, tensor)
+        if got.flattened != self.flattened:
+            yield Mismatch("other", self.flattened, got.flattened)
+        compared: tuple[GuardAspect, ...] = ("dtype", "device", "requires_grad")
+        for name in compared:
+            if getattr(got, name) != getattr(self, name):
+                yield Mismatch(name, getattr(self, name), getattr(got, name))
+        shape, stride = (tuple(1 if n is None else n for n in extents) for extents in (got.shape, got.stride))
+        yield from layout_differences(self.shape, self.stride, shape, stride)
+
+
 def _static_extents(extents: Sequence[Any]) -> tuple[int | None, ...]:
     return tuple(extent if isinstance(extent, int) else None for extent in extents)
 
@@ -382,6 +418,14 @@ KINDS |= {
         lambda source, value: f"{source}.storage_offset() == {value}",
         _offset_difference,
         aspect="storage offset",
+    ),
+    # a tensor of the same wrapper subclass with the same `WrapperFacts`; kept of the tensor and its fake tensor
+    "WRAPPER_MATCH": GuardKind(
+        lambda source, facts: f"check_wrapper({source}, {facts!r})",
+        lambda obj, facts: next(facts.differences(obj), None),
+        expected=repr,
+        keeps=lambda tensors: WrapperFacts.of(*tensors),
+        differences=lambda guard, obj, scope: [] if obj is MISSING else guard.value.differences(obj),
     ),
     # a tensor with the same `TensorFacts`; kept of the tensor and its fake tensor
     "TENSOR_MATCH": GuardKind(

@@ -134,15 +134,6 @@ def fake_wrapper(real: Any, fake_of: Callable[[str], torch.Tensor], mode: Any) -
         return fake.requires_grad_(real.requires_grad)
 
 
-def wrapper_facts(tensor: Any, symbolic: Sequence[int] = ()) -> tuple[Any, ...]:
-    """Returns what decides how a wrapper's operations compute, besides its class and its inner tensors.  Guards compare
-    it.  `symbolic` are the numbers of sizes, and of strides after them, that are left out."""
-    with DisableTorchFunctionSubclass():
-        names, _ = tensor.__tensor_flatten__()
-        layout = (n for i, n in enumerate((*tensor.size(), *tensor.stride())) if i not in symbolic)
-        return (*names, context_text(tensor), str(tensor.dtype), str(tensor.device), tensor.requires_grad, *layout)
-
-
 def context_text(tensor: Any) -> str | None:
     """Returns what else ``__tensor_flatten__`` says of a wrapper, as text; None if it is more than plain data."""
     try:

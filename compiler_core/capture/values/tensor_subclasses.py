@@ -44,14 +44,13 @@ from compiler_core.capture.values.tensor import (
 )
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_python_class, module_of
-from compiler_core.guards.sources import AttrSource, CallSource
+from compiler_core.guards.sources import AttrSource
 from compiler_core.support.tensors import (
     context_text,
     fake_wrapper,
     is_ragged_size,
     storage_id,
     without_class,
-    wrapper_facts,
 )
 from compiler_core.torch_private import DisableTorchFunctionSubclass, disabled_torch_function_impl
 
@@ -293,10 +292,7 @@ class TraceableWrapperValue(TensorValue):
 
             self._fake = fake_wrapper(real, inner_fake, tx.graph.mode)
             tx.graph.symbols.note_symbols(self._fake, source)
-            layout = (*self._fake.size(), *self._fake.stride())
-            symbolic = tuple(i for i, n in enumerate(layout) if isinstance(n, torch.SymInt))
-            facts = CallSource(source, wrapper_facts, (symbolic,), "wrapper_facts({})")
-            tx.guards.add("EQUALS_MATCH", facts, wrapper_facts(real, symbolic))
+            tx.guards.add("WRAPPER_MATCH", source, (real, self._fake))
 
     def note_writes(self, tx: Interpreter) -> None:
         """Makes its inner tensors inputs of the graph if operations have written to their memory: a failure undoes it.
