@@ -362,7 +362,7 @@ def test_another_backend_is_named() -> None:
     (again,) = run(BACKENDS, "backends", "torch", is_compiled=True).problems
     assert again.title == "recompiled: the backend changed"
     assert again.cause == "The backend is another object of that name; compile 0/0 was made for backend."
-    assert again.advice.startswith("Each backend is compiled once.")
+    assert again.advice.startswith("Each setting (backend) is compiled once.")
 
 
 RANDOM_BRANCH = """

@@ -112,7 +112,7 @@ def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
         (width, [lambda c: c(x, linears[0]), lambda c: c(x, linears[1])], "expected", "if it is another module"),
         (of_dict, [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})], "costly", "all of its keys"),
         (of_list, [lambda c: c(x, [x]), lambda c: c(x, [x, x])], "costly", "Each length of"),
-        (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another one in such calls"),
+        (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another one in some calls"),
         (of_text, [lambda c: c(x, "up"), lambda c: c(x, "down")], "costly", "Each value of `how` is compiled once"),
     ],
 )

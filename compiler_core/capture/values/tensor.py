@@ -92,7 +92,7 @@ class TensorValue(Value):
         """What the graph uses in its place (`_new_memory`)."""
 
     def __repr__(self) -> str:
-        return self.source.text if self.source else str(self._node)
+        return self.source.text if self.source else "a tensor"
 
     def python_type(self) -> type:
         return type(self.real) if self.real is not None else torch.Tensor

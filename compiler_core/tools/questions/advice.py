@@ -169,14 +169,14 @@ REMEDIES: dict[str, str] = {
     "each length is compiled once.  Call the function once as plain Python for each class, before the first call.",
     "same items": "Each content of {names} is compiled once.  Pass a set that does not change.",
     "sorted": "Each order of {names} is compiled once.  Pass a list, or sorted(...).",
-    "same object": "Each object is compiled once, and {names} {is_} another one in such calls.  Pass the same one, or "
+    "same object": "Each object is compiled once, and {names} {is_} another one in some calls.  Pass the same one, or "
     "few different ones, such as the members of an enum; if it is made for each call, make it once, outside of the "
     "compiled function.",
     "clone": "{names} and `{item}` are one tensor in some calls only, and both cases are compiled once.  Pass "
     "`{name}.clone()` where they are one.",
     "copy": "{names} and `{item}` are one object in some calls only, and both cases are compiled once.  Pass "
     "`copy.copy({name})` where they are one.",
-    "one setting": "Each {item} is compiled once.  Call the function under the same setting.",
+    "one setting": "Each setting ({item}) is compiled once.  Call the function under the same one.",
     "set before": "{names} {has} the attribute `{item}` in some calls only.  Set it before the first call, such as in "
     "`__init__`, to a value like that of later calls.",
     "modules before": "{names} got or lost modules or parameters after the first call.  Add them before, such as in "

@@ -535,12 +535,12 @@ def _graph_break(
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
     place = _Place.of_stack(record, compile_, break_.stack)
-    cause = readable(break_.explanation)
+    cause, whole = readable(break_.explanation), f"{'the rest of ' if frame.kind == 'resume' else ''}{frame.title}"
     if break_ is _skipping_break(frame) and not break_.in_loop:
-        cause += f"  So {'the rest of ' if frame.kind == 'resume' else ''}{frame.title} runs as plain Python."
+        cause += f"  So {whole} runs as plain Python."
     is_whole = raised and break_.kind != RECOMPILE_LIMIT and all(each.is_broken for each in frame.compiles)
     if record.engine == "torch" and is_whole:
-        cause += f"{'' if cause.endswith('.') else '.'}  So nothing of {frame.title} is compiled."
+        cause += f"{'' if cause.endswith('.') else '.'}  So nothing of {whole} is compiled."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""

@@ -27,6 +27,7 @@ class ParsedBreak:
 
 _NO_MESSAGE = re.compile(r" Message: (?:None)?$")
 _VARIABLE = re.compile(r"\bUserDefined\w+Variable\((\w+)\)")
+_OBJECT = re.compile(r"<(?:function|bound method|built-in function|built-in method) ([\w.]+)[^<>]*>")
 _SECTIONS = {"Explanation:": "explanation", "Hint:": "hints"}
 
 
@@ -71,8 +72,10 @@ def read_break(text: str) -> ParsedBreak:
 
 
 def _in_plain_words(explanation: str) -> str:
-    """Returns an explanation without Dynamo's names for what it traces, and without an empty message."""
-    text = explanation.partition("\nThe branch condition involves a tensor computed as follows:")[0]
+    """Returns an explanation without Dynamo's names for what it traces, the addresses of functions, and an empty
+    message."""
+    text = _OBJECT.sub(r"\1", explanation)
+    text = text.partition("\nThe branch condition involves a tensor computed as follows:")[0]
     return _NO_MESSAGE.sub("", _VARIABLE.sub(r"\1", text))
 
 
