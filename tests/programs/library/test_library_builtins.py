@@ -182,6 +182,28 @@ def test_reversed(x):
 
 
 @same_as_eager(graphs=1, breaks=[], compiles=1)
+def test_reversed_while_the_list_changes(x):
+    changed, shortened = [1, 2, x], [1, 2, 3]
+    backwards, ended = reversed(changed), reversed(shortened)
+    first = next(backwards)
+    changed[0] = 9
+    changed.append(7)
+    del shortened[1:]
+    return first, list(backwards), list(ended), x + 1
+
+
+@same_as_eager(breaks=["print", "unsupported iteration"])
+def test_iterators_after_a_break(x):
+    items = [1, 2, x]
+    found = [iter(items), reversed(items), iter(range(3)), reversed(range(4)), reversed((1, 2)), reversed("abc")]
+    y = x * next(found[0])
+    taken = [next(each) for each in found]
+    print("break")
+    items[0] = 5
+    return y + 1, taken, [(type(each).__name__, next(each), list(each)) for each in found]
+
+
+@same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_range(x):
     r = range(2, 20, 3)
     return (

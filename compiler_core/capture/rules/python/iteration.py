@@ -84,6 +84,8 @@ def _reversed(tx: Interpreter, obj: Value) -> Value:
         values = obj.unpack(tx)
     if not hasattr(obj.python_type(), "__reversed__") and not hasattr(obj.python_type(), "__getitem__"):
         raise Unsupported("exception", f"reversed() of a {obj.python_type().__name__}")
+    if obj.python_type() in (list, tuple, range, str, bytes):
+        return IteratorValue(values, obj, is_reversed=True)
     return IteratorValue(list(reversed(values)))
 
 

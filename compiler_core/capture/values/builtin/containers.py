@@ -127,13 +127,16 @@ Recreation = Callable[[], tuple[Any, list[Value]]]
 class IteratorValue(Value):
     """An iterator over known values.
 
-    With `iterable`, the list, tuple or string that has these values, it sees later changes of it, as in Python.
+    With `iterable`, the list, tuple, range or string that has these values, it sees later changes of it, as in Python.
+    With `is_reversed` it goes from the last of them, as they are now, to the first.
     """
 
-    def __init__(self, values: list[Value], iterable: Value | None = None) -> None:
+    def __init__(self, values: list[Value], iterable: Value | None = None, is_reversed: bool = False) -> None:
         self.values = values
         self.iterable = iterable
-        self.index = 0
+        self.is_reversed = is_reversed
+        self.index = len(values) - 1 if is_reversed else 0
+        """Of the next value."""
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         return NamedMethodValue(self, name) if name in ("__next__", "__iter__") else super().get_attr(tx, name)
@@ -145,13 +148,16 @@ class IteratorValue(Value):
         return self
 
     def next_value(self, tx: Interpreter) -> Value | None:
-        if self.index >= len(self.values):
-            if not isinstance(self.iterable, ConstantValue):
+        if not 0 <= self.index < len(self.values):
+            if self.is_reversed:
+                self.index = -1
+            elif not isinstance(self.iterable, ConstantValue):
                 self.values, self.iterable, self.index = [], None, 0  # stays exhausted if items are appended later
             return None
-        self.index += 1
+        found = self.values[self.index]
+        self.index += -1 if self.is_reversed else 1
         tx.capture.count_iteration()
-        return self.values[self.index - 1]
+        return found
 
     def unpack(self, tx: Interpreter) -> list[Value]:
         return tx.list_of(self)
@@ -167,12 +173,16 @@ class IteratorValue(Value):
         if self.iterable is None:
             emit.call_loaded(iter, [lambda: emit.build("BUILD_LIST", self.values[self.index :])])
         else:
-            emit.call_object(iterator_at, [self.iterable, ConstantValue(self.index)])
+            emit.call_object(iterator_at, [self.iterable, ConstantValue(self.index), ConstantValue(self.is_reversed)])
 
 
-def iterator_at(obj: Sequence[Any], index: int) -> Any:
-    """Called by generated code: makes an iterator whose next item is ``obj[index]``."""
-    iterator: Any = iter(obj)
+def iterator_at(obj: Sequence[Any], index: int, is_reversed: bool) -> Any:
+    """Called by generated code: makes an iterator whose next item is ``obj[index]``, if there is one."""
+    iterator: Any = reversed(obj) if is_reversed else iter(obj)
+    if is_reversed and isinstance(obj, range):
+        index = len(obj) - 1 - index
+    elif is_reversed and index >= len(obj):
+        index = -1
     iterator.__setstate__(index)
     return iterator
 
