@@ -104,7 +104,7 @@ def test_lengths_of_jagged_tensors():
         for lengths in [(2, 3), (4, 5), (3, 7), (6, 2), (2, 9, 3), (4, 4, 2, 8), (2, 2, 9, 9, 3)]:
             for got, want in zip(compiled(jagged(lengths)), program(jagged(lengths)), strict=True):
                 torch.testing.assert_close(got, want)
-    assert len(record.compiles) == 3, [c.cause for c in record.compiles]
+    assert len(record.compiles) in (2, 3), [c.cause for c in record.compiles]  # 2 before PyTorch 2.12
 
 
 def test_writes_are_undone_before_the_frame_runs_again():

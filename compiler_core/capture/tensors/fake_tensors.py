@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -379,8 +379,11 @@ def make_fake(mode: FakeMode, real: torch.Tensor, symbolic: StatefulSymbolicCont
     if real.is_inference():
         with torch.inference_mode(False):
             return make(_alias_of(real))
-    if real.is_leaf:  # otherwise its base, if it is a view, and its gradient would get symbols, too
-        return make(real if symbolic is None else _alias_of(real).requires_grad_(real.requires_grad))
+    if real.is_leaf and symbolic is None:
+        return make(real)
+    is_of_nested = real._is_view() and cast(torch.Tensor, real._base).is_nested  # PyTorch 2.11 has no symbols for it
+    if real.is_leaf or is_of_nested:  # otherwise its base, if it is a view, and its gradient would get symbols, too
+        return make(_alias_of(real).requires_grad_(real.requires_grad))
     mode.forget_real_tensors()  # a fake base of a view has plain sizes; as another input it may not
     with silence_warnings():
         return make(real)
