@@ -118,6 +118,8 @@ class GraphBuilder:
         self.inputs: list[TensorValue | SymbolicNumber] = []
         self.current_tx: Any = None
         """The interpreter that is running: that of the frame or of an inlined call."""
+        self._noted = (0, 0)
+        """How much memory was written, and how many inputs there were, when writes were counted last."""
         self._has_wrappers = False
         """Whether an operation has taken or made a tensor of a wrapper subclass."""
         self._last_placeholder: fx.Node | None = None
@@ -430,7 +432,9 @@ class GraphBuilder:
         self._check_view_history(fake_args)
         wrappers = list(filter(is_wrapper, tensors_in([*fake_args, *fake_kwargs.values(), result])))
         self._has_wrappers |= bool(wrappers)
-        if self._has_wrappers:
+        seen = len(self.mode.written), len(self.inputs)
+        if self._has_wrappers and self.mode.written and seen != self._noted:
+            self._noted = seen
             self._note_writes(tx)
         if waits := self.mode.waits or bool(wrappers):
             self._check_can_wait("tensor subclass" if wrappers else "tensor value read")
