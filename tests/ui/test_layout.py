@@ -143,6 +143,9 @@ def test_an_answer_gets_the_place(
     expect(overview.get_by_text("What to do:").first).to_be_in_viewport(ratio=1)
     height = "(body) => body.clientHeight / body.closest('.panes').clientHeight > 0.75"
     expect_value(lambda: overview.locator(".body").evaluate(height), True)
+    wider = """(pane) => [...pane.parentElement.querySelectorAll("section.pane")]
+        .filter((other) => other.offsetWidth > pane.offsetWidth + 2).map((other) => other.ariaLabel)"""
+    expect_value(lambda: overview.evaluate(wider), [])
     screenshot(page, f"answer_{size[0]}")
     # a pane that gave way comes back
     for title in explorer.root.locator("section.pane.shut").get_by_label("Show this pane").all()[:1]:

@@ -1,6 +1,7 @@
 /**
  * The panes, in columns. There are as many columns as can be read; panes that do not get a whole one share the
- * last ones, one above the other. The widths of columns follow from the panes' texts, until the user drags a splitter.
+ * last ones, one above the other. The widths of columns follow from the panes' texts, until the user drags a splitter;
+ * none is wider than that of the pane that was opened last.
  * Where a column is too low for its panes, the one that was opened last has the place, and others are their titles.
  */
 
@@ -135,8 +136,10 @@ export class PaneArea {
         element.classList.toggle("below", row > 0);
       });
     });
+    const widest = Math.max(...this.panes.map(({ wantedWidth }) => wantedWidth));
     const widths = columns.map((panes) => {
-      const width = Math.max(...panes.map(({ wantedWidth }) => wantedWidth));
+      const isLast = panes.some(({ kindName }) => kindName === this.state.lastOpened);
+      const width = isLast ? widest : Math.max(...panes.map(({ wantedWidth }) => wantedWidth));
       return { width, isText: panes.every(({ isText }) => isText) };
     });
     const least = `min(${TABLE_PX}px, ${100 / Math.max(1, widths.filter(({ isText }) => !isText).length)}%)`;
