@@ -117,7 +117,7 @@ _OTHER_MODULE = (
 _NO_TENSORS = "Nothing to change: this function computes nothing with tensors."
 _RAISES = "Nothing to change: this compile is for calls in which the program raises."
 _RAISED_BEFORE = "Nothing to change: compile {} is for calls in which the program raises, and this one for others."
-_ENDED_BY_BREAK = "Nothing to change here: the graph break in line {} ended this compile."
+_ENDED_BY = "Nothing to change here: the {} in line {} ended this compile."
 _ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
 _NO_MORE = (
     "This call computes nothing with tensors, and PyTorch compiles no more calls of the function after one that does "
@@ -576,7 +576,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         return bool(each.breaks) and _only_reads_or_raises([each])
 
     nearest = next((each for each in frame.compiles if each.id == cause.of), None)
-    ended_at = compile_.breaks[-1].place if compile_.is_broken and compile_.breaks else None
+    broken_at = compile_.breaks[-1].place if compile_.is_broken and compile_.breaks else None
+    ended_at, what_ended = broken_at or compile_.raised_at, "graph break" if broken_at else "error"
     gives_up = record.engine == "torch" and compile_.outcome == "skipped" and compile_.reason == NOTHING_CAPTURED
     of_remedies = sentences(each.text for each in found)
     verdicts: tuple[_Verdict, ...] = (
@@ -584,7 +585,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
         (nearest is not None and raises(nearest), "expected", _RAISED_BEFORE.format(cause.of)),
         (gives_up, "costly", _NO_MORE),
-        (ended_at is not None, "expected", _ENDED_BY_BREAK.format(ended_at and ended_at.lineno)),
+        (ended_at is not None, "expected", _ENDED_BY.format(what_ended, ended_at and ended_at.lineno)),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
         (raises(compile_), "expected", _RAISES),
