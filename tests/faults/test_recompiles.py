@@ -434,6 +434,38 @@ def test_a_compile_with_a_symbol_is_near_however_many_of_its_conditions_fail(eng
     assert costly.title.endswith("!= 16 does not hold")
 
 
+GIVES_UP = """
+def program(x, mode):
+    if mode == "none":
+        return x
+    return x * 2 if mode == "two" else x * 3
+
+def run(call):
+    for mode in ("two", "none", "three"):
+        call(torch.ones(3), mode)
+"""
+RAISES = """
+def program(x, w):
+    y = x.sin()
+    return y @ w
+
+def run(program):
+    try:
+        program(torch.ones(2, 3), torch.ones(2, 3))
+    except Exception:
+        return []
+"""
+
+
+def test_what_ends_the_compiling_on_stock_is_a_problem_at_its_line() -> None:
+    ran = run(GIVES_UP, "gives up", "torch")
+    (again,) = ran.problems
+    assert (len(ran.compiles), again.grade, again.lineno) == (1, "costly", 3)
+    assert "those that no compile covers run as plain Python" in again.advice
+    (failed,) = run(RAISES, "raises", "torch").problems
+    assert (failed.kind, failed.lineno, failed.advice[:9]) == ("failure", 4, "Your code")
+
+
 REFUSES = """
 def program(x, n):
     if n > 3:
