@@ -452,7 +452,8 @@ class GraphBuilder:
             if isinstance(value, TraceableWrapperValue):
                 value.note_writes(tx)
         for fake in self._input_fakes():
-            if not fake._version and not is_wrapper(fake) and storage_id(fake) in self.mode.written:
+            is_plain = fake.layout is torch.strided and not is_wrapper(fake)  # a sparse tensor has no storage
+            if is_plain and not fake._version and storage_id(fake) in self.mode.written:
                 torch.autograd.graph.increment_version(fake)
 
     def _may_be_differentiated(self, tx: Interpreter, args: Sequence[Value]) -> bool:

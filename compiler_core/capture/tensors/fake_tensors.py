@@ -175,7 +175,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.waits = True
         if written := written_tensors(func, args, kwargs or {}):
             torch.autograd.graph.increment_version(written)
-            self.written.update(map(storage_id, written))
+            self.written.update(storage_id(t) for t in written if t.layout is torch.strided)
         if any(not resizable and tensor.shape != before for tensor, before, resizable in outs):
             raise Unsupported("unsupported operation", f"{func} resizes an out= tensor that has elements or is a view")
         if known & CORRECTED or func in CORRECTED_FOR_SOME:
