@@ -19,7 +19,7 @@ import torch
 
 from compiler_core.capture.values import numpy_functions
 from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value
-from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import SymbolicNumber
@@ -186,6 +186,10 @@ class ArrayValue(Value):
 
     def get_item(self, tx: Interpreter, key: Value) -> Value:
         expected, samples = _on_samples(tx, lambda array, at: array[_first_items(at)], [self, key], {})
+        if not has_array(key) and (dims := _reversed_dims(expected)):
+            view = self.get_item(tx, _forward(tx, key))
+            assert isinstance(view, ArrayValue)
+            return ReversedValue(view, dims)
         if any(_is_mask(tx, each) for each in _arrays(key)):
             raise Unsupported("tensor value read", "an index that is a mask")
         if not has_array(key):
@@ -228,6 +232,69 @@ class ArrayValue(Value):
         if self.is_number:
             emit.constant(())
             emit.subscript()
+
+
+class ReversedValue(Value):
+    """A view of an array from the end of some dimensions, which no tensor can be: it is copied, or NumPy uses it."""
+
+    def __init__(self, array: ArrayValue, dims: Sequence[int]) -> None:
+        self._array, self._dims = array, tuple(dims)
+
+    def __repr__(self) -> str:
+        return f"{self._array}, reversed"
+
+    def python_type(self) -> type:
+        return self._array.python_type()
+
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        if name in ("shape", "ndim", "size"):
+            return self._array.get_attr(tx, name)
+        if name != "copy":
+            raise Unsupported("NumPy", f"ndarray.{name} of a reversed array")
+        return NamedMethodValue(self, name)
+
+    def call_method(self, tx: Interpreter, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Unsupported("NumPy", f"ndarray.{name}() of a reversed array with these arguments")
+        graph = tx.capture.graph
+        order: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
+        in_order = graph.call_method(tx, "clone", [self._array.tensor(tx)], order)
+        copied = graph.call_method(tx, "flip", [in_order, *map(ConstantValue, self._dims)])
+        assert isinstance(copied, TensorValue)
+        return ArrayValue(tensor=copied)
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(numpy.flip, [self._array, ConstantValue(self._dims)])
+
+
+def reversed_by(
+    tx: Interpreter, function: Callable[..., Any], args: Sequence[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Calls ``numpy.flip``, or a function that does the same for one dimension."""
+    expected, _ = _on_samples(tx, function, args, kwargs)
+    array = args[0] if args else kwargs["m"]
+    if not isinstance(array, ArrayValue) or array.is_number:
+        raise Unsupported("NumPy", f"{function.__name__} of {array}")
+    return ReversedValue(array, _reversed_dims(expected))
+
+
+def _reversed_dims(view: Any) -> list[int]:
+    strides = view.strides if isinstance(view, ARRAY) else ()
+    return [dim for dim, stride in enumerate(strides) if stride < 0]
+
+
+def _forward(tx: Interpreter, key: Value) -> Value:
+    """Returns an index with ``:`` for ``::-1``."""
+    if isinstance(key, TupleValue):
+        return TupleValue([_forward(tx, each) for each in key.unpack(tx)])
+    if not isinstance(key, SliceValue):
+        return key
+    start, stop, step = (each.constant(tx) for each in key.bounds)
+    if step is None or step > 0:
+        return key
+    if (start, stop, step) != (None, None, -1):
+        raise Unsupported("NumPy", "a part of an array from its end")
+    return SliceValue([NONE] * 3)
 
 
 class ArrayTensorValue(TensorValue):

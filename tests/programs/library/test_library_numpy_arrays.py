@@ -53,6 +53,31 @@ def test_several_arrays(a):
     return grids, parts, type(grids[0]).__name__, len(parts[0]), np.column_stack(parts[0]), np.dstack([a, a * 2])
 
 
+@same_as_eager(graphs=1, breaks=[], compiles=1, inputs=TABLE)
+def test_copies_of_reversed_views(a):
+    """Views with negative strides see later writes, and a copy has the order of C."""
+    view, both = a[:, ::-1], np.flip(a)
+    a[0, 0] = 50
+    copies = (
+        view.copy(),
+        both.copy(),
+        np.flipud(a).copy(),
+        a.T[::-1].copy(),
+        a[0, ::-1].copy(),
+        a[None, ..., ::-1].copy(),
+    )
+    return *copies, view, both, view.shape, both.ndim
+
+
+@same_as_eager(inputs=TABLE)
+def test_reversed_views(a):
+    view = np.flip(a, axis=0)
+    view += 1
+    with pytest.raises(ValueError):
+        torch.from_numpy(view)
+    return view, view.sum(), view * 2, view[0], np.ascontiguousarray(view), a[::-2].copy(), a[[0, 1], ::-1].copy()
+
+
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_embedding_of_positions(x):
     """As masked autoencoders and diffusion transformers make it."""

@@ -385,6 +385,12 @@ def numpy_round_trip(x):
     return torch.from_numpy(c) * 2 + x.sum(), a.shape, np.pi
 
 
+@program(lambda: (torch.rand(3, 4, 5),), grad=False)
+def numpy_image_mirrored(image):
+    pixels = image.numpy().transpose(1, 2, 0)
+    return torch.from_numpy(np.flip(pixels, axis=1).copy()), torch.from_numpy(pixels[:, :, ::-1].copy())
+
+
 @program(lambda: (torch.randint(0, 5, (6,)),))
 def data_dependent_sizes(x):
     n = (x > 0).sum().item()

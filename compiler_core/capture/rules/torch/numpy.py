@@ -19,9 +19,11 @@ from compiler_core.capture.values.arrays import (
     FUNCTIONS,
     UFUNCS,
     ArrayValue,
+    ReversedValue,
     call_named,
     call_ufunc,
     has_array,
+    reversed_by,
 )
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
@@ -53,7 +55,7 @@ def is_numpy_call(function: Any, args: Sequence[Value]) -> bool:
     is_of_numpy = isinstance(function, FUNCTION_TYPES) or (
         isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) and function.__module__ == "numpy"
     )
-    return is_of_numpy and any(isinstance(each, TensorValue) or has_array(each) for each in args)
+    return is_of_numpy and any(isinstance(each, (TensorValue, ReversedValue)) or has_array(each) for each in args)
 
 
 @handles(torch.from_numpy)
@@ -88,6 +90,10 @@ if numpy is not None:
     @handles(numpy.asarray)
     def _asarray(tx: Interpreter, array: Value) -> Value:
         return array if isinstance(array, ArrayValue) and not array.is_number else call_named(tx, "array", [array], {})
+
+    @handles_each(numpy.flip, numpy.fliplr, numpy.flipud)
+    def _flip(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+        return reversed_by(tx, fn, args, kwargs)
 
     @handles_each(numpy.finfo, numpy.iinfo)
     def _limits(cls: Any, tx: Interpreter, dtype: Value) -> Value:
