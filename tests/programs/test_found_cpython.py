@@ -355,12 +355,32 @@ class Computed:
     foo = classmethod(property(lambda cls: LOG.append(cls.__name__) or len(LOG)))
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a classmethod binds no property any more")
-def test_property_of_a_class():
-    def program(x):
-        return x + 1, Computed.foo
+class OfClass:
+    value = 3
 
-    check(program, expected=Expected(breaks=["unsupported attribute"]), changes=["LOG"])
+    @classmethod
+    @property
+    def doubled(cls):
+        return cls.value * 2
+
+
+class OfSubclass(OfClass):
+    value = 4
+
+    @classmethod
+    @property
+    def doubled(cls):
+        return super().doubled + 1
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a classmethod binds no property any more")
+@same_as_eager(
+    breaks=[],
+    inputs=[lambda o=o: (torch.ones(1), o) for o in (OfClass, OfSubclass, OfClass(), OfSubclass())],
+    changes=["LOG"],
+)
+def test_properties_of_classes(x, o):
+    return x * o.doubled, Computed.foo
 
 
 class Logs:

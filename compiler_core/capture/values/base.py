@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import threading
 import types
 import typing
@@ -23,7 +24,7 @@ import torch
 
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import WeakBox, is_library, is_python_class, module_of, weak_cache
-from compiler_core.guards.sources import AttrSource, class_entry
+from compiler_core.guards.sources import AttrSource, class_entry, entry_of_class
 from compiler_core.support.texts import safe_repr
 
 if TYPE_CHECKING:
@@ -376,6 +377,12 @@ def is_plain_class(cls: Any) -> bool:
     return cls is not object and all(is_python_class(c) or c in (object, typing.Generic) for c in cls.__mro__)
 
 
+def is_class_property(found: Any) -> bool:
+    """Whether a read of this entry of a class calls the getter of a property with the class (until Python 3.12)."""
+    inside: Any = found.__func__ if isinstance(found, classmethod) else None
+    return sys.version_info < (3, 13) and type(inside) is property and isinstance(inside.fget, types.FunctionType)
+
+
 def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> None:
     """Guards a function, property or the like that was found as an attribute of a class; it may be replaced.
 
@@ -385,12 +392,18 @@ def guard_class_attribute(tx: Interpreter, cls: type, name: str, found: Any) -> 
         tx.guards.add_class_names(cls, name)
     elif isinstance(found, _CODE_OF_CLASSES):
         held = tx.guards.held(cls, cls.__qualname__)
-        if isinstance(found, classmethod):
-            if not isinstance(found.__func__, types.FunctionType):
+        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+            tx.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
+        elif isinstance(found, classmethod):
+            if not is_class_property(found):
                 raise Unsupported(
                     "unsupported attribute", f"{name}, a classmethod of a {type(found.__func__).__name__}"
                 )
-            tx.guards.add("ID_MATCH", AttrSource(AttrSource(held, name), "__func__"), found.__func__)
+            inside: Any = found.__func__
+            entry = entry_of_class(held, name)
+            tx.guards.add("TYPE_MATCH", entry, found)
+            tx.guards.add("TYPE_MATCH", AttrSource(entry, "__func__"), inside)
+            tx.guards.add("ID_MATCH", AttrSource(AttrSource(entry, "__func__"), "fget"), inside.fget)
         elif type(found) is property and isinstance(held.box, WeakBox):
             # there are no weak references to properties, and the property's functions may refer to the class
             tx.guards.add("TYPE_MATCH", AttrSource(held, name), found)

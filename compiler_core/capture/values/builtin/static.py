@@ -22,6 +22,7 @@ from compiler_core.capture.values.base import (
     Value,
     constants,
     guard_class_attribute,
+    is_class_property,
     is_descriptor,
     lookup_in_mro,
     observed_exception,
@@ -213,6 +214,8 @@ class StaticValue(Value):
         ):  # it may run code of the user's
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         guard_class_attribute(tx, cls, name, on_class)
+        if is_class_property(on_class):
+            return tx.outside.wrap(on_class.__func__.fget).call(tx, [self], {})
         try:
             found = getattr(cls, name)
         except AttributeError as error:  # `type` describes __abstractmethods__, and most classes have none

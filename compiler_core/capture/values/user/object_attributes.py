@@ -20,6 +20,7 @@ from compiler_core.capture.values.base import (
     Value,
     guard_class_attribute,
     has_custom_setattr,
+    is_class_property,
     is_data_descriptor,
     is_descriptor,
     lookup_in_mro,
@@ -353,6 +354,8 @@ def descriptor_get(
         return _accessor(tx, found.fget, found, "getter", name, instance).call(tx, [instance], {})
     if isinstance(found, staticmethod):
         return tx.outside.wrap(found.__func__)
+    if is_class_property(found):
+        return tx.outside.wrap(found.__func__.fget).call(tx, [StaticValue(cls)], {})
     if isinstance(found, classmethod):
         return MethodValue(tx.outside.wrap(found.__func__), StaticValue(cls))
     is_of_object = isinstance(found, BUILTIN_METHODS) and found.__objclass__ is object

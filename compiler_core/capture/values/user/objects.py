@@ -25,6 +25,7 @@ from compiler_core.capture.values.base import (
     ObservedException,
     Value,
     guard_class_attribute,
+    is_class_property,
     is_descriptor,
     lookup_in_mro,
     observed_exception,
@@ -458,6 +459,8 @@ class SuperValue(Value):
         if isinstance(found, classmethod):
             return MethodValue(tx.outside.wrap(found.__func__), self.owner)
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
+        if is_class_property(found):
+            return tx.outside.wrap(found.__func__.fget).call(tx, [self.owner], {})
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__
             return BoundBuiltinValue(found, self.owner)
