@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import io
+import itertools
 import operator
 import sys
 import threading
@@ -24,7 +25,15 @@ from compiler_core.capture.rules.python.library import GetterValue, ParameterVal
 from compiler_core.capture.rules.torch import numpy as arrays
 from compiler_core.capture.side_effects import SideEffects
 from compiler_core.capture.values.arrays import ARRAY, ArrayValue
-from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, OutsideValue, Value, is_plain_class
+from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
+    NamedMethodValue,
+    OutsideValue,
+    Value,
+    is_plain_class,
+    lookup_in_mro,
+)
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
 from compiler_core.capture.values.builtin.containers import ObjectKey, is_compared_as_tuple, is_plain_key
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
@@ -52,6 +61,7 @@ from compiler_core.capture.values.user.exceptions import ExceptionValue
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue, MethodValue, PartialValue
 from compiler_core.capture.values.user.modules import module_value
 from compiler_core.capture.values.user.objects import (
+    SETS,
     AutogradContextValue,
     NamespaceValue,
     ObjectValue,
@@ -242,10 +252,11 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
         return container(None, type(obj), source, obj)
     if is_structure(type(obj)):
         return TupleValue(None, type(obj), source, obj)
-    if type(obj) in (set, frozenset) and len(obj) < 1000 and all(map(_is_set_member, obj)):
+    if type(obj) in SETS and _has_known_members(obj):
         return SetValue(obj, type(obj), source, obj)
     cls: Any = type(obj)
-    if container_base(cls) in CONTAINERS:
+    base = container_base(cls)
+    if base in CONTAINERS or (base in SETS and _is_read_as_set(cls, base) and _has_known_members(obj)):
         return SubclassValue.from_outside(obj, source)
     if is_instance(obj, types.MethodType):
         return _method(outside, obj, source)
@@ -380,6 +391,20 @@ def _is_plain_object(obj: Any) -> bool:
     if cls is threading.local:  # its attributes are those of this thread
         return True
     return is_plain_class(cls) and not is_instance(obj, builtin_bases)
+
+
+def _is_read_as_set(cls: type, base: type) -> bool:
+    """Whether iterating over instances of a subclass of a set, and comparing them, runs no code of the program's."""
+    return all(lookup_in_mro(cls, name) is vars(base)[name] for name in ("__iter__", "__eq__"))
+
+
+_MAX_MEMBERS = 999
+"""Of a set from outside, which is guarded on all of them."""
+
+
+def _has_known_members(obj: Any) -> bool:
+    members = list(itertools.islice(obj, _MAX_MEMBERS + 1))
+    return len(members) <= _MAX_MEMBERS and all(map(_is_set_member, members))
 
 
 def _is_set_member(obj: Any) -> bool:

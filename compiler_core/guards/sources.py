@@ -603,6 +603,11 @@ def keys_of_dict(base: Source) -> Source:
     return CallSource(base, tuple, (), "tuple({})", "the keys of {}")
 
 
+def contents_of_set(base: Source, cls: Any) -> Source:
+    """The members of an instance of a subclass of `cls`, as one of `cls`."""
+    return CallSource(base, cls.copy, (), f"{cls.__name__}.copy({{}})", "{}", loads_new_object=True)
+
+
 def _values_of_dict(obj: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(obj.values())
 

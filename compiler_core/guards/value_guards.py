@@ -310,6 +310,12 @@ def _set_code(source: str, value: Any) -> str:
     return f"{source} == {{{', '.join(map(safe_repr, value))}}}" if value else f"{source} == set()"
 
 
+def _order_difference(obj: Any, items: list[Any]) -> Found:
+    if getattr(type(obj), "__iter__", None) not in (set.__iter__, frozenset.__iter__):
+        return _as_text(obj)
+    return None if same_keys(obj, items) else safe_repr(list(obj))
+
+
 def _length_difference(obj: Any, value: int) -> Found:
     return None if len(obj) == value else str(len(obj))
 
@@ -396,7 +402,7 @@ KINDS |= {
     # the order in which a set is iterated over
     "SET_ORDER": GuardKind(
         lambda source, items: f"list({source}) == {safe_repr(items)}",
-        lambda obj, items: None if same_keys(obj, items) else safe_repr(list(obj)),
+        _order_difference,
         aspect="order",
         keeps=list,
     ),

@@ -27,7 +27,8 @@ def safe_repr(obj: Any) -> str:
         items = ", ".join(map(safe_repr, obj))
         comma = "," if type(obj) is tuple and len(obj) == 1 else ""
         return f"{opening}{items}{comma}{closing}"
-    is_in_python = isinstance(getattr(type(obj), "__repr__", None), types.FunctionType)
+    names = ("__repr__", "__iter__") if isinstance(obj, (set, frozenset)) else ("__repr__",)  # of a set iterates
+    is_in_python = any(isinstance(getattr(type(obj), name, None), types.FunctionType) for name in names)
     if is_in_python and type(obj) not in _OF_LIBRARY:
         return f"<{type(obj).__qualname__}>"
     return repr(obj)

@@ -532,3 +532,43 @@ def test_mapping_pattern_with_a_key_twice(x, d):
     except ValueError as error:
         found = str(error)
     return x + 1, found
+
+
+class Answering(set):
+    """Operations of sets do not ask it."""
+
+    def __len__(self):
+        return 42
+
+    def __contains__(self, item):
+        return item == 5 or super().__contains__(item)
+
+
+class Listed(set):
+    def __iter__(self):
+        LOG.append("listed")
+        return iter([7])
+
+
+class SubFrozen(frozenset):
+    pass
+
+
+SETS = [SubSet([1, 2]), {1, 2}, SubSet([1]), SubFrozen([1, 2]), Answering([1, 2]), Answering([2]), Listed([1]), None]
+
+
+@same_as_eager(inputs=[lambda s=s: (torch.ones(1), s) for s in SETS], changes=["LOG"])
+def test_members_of_instances_of_subclasses(x, s):
+    if s is None:
+        return x
+    same = s == {1, 2}, s <= {1, 2, 3}, s | {9}, {9} - s, type(s.copy()), s.copy() is s
+    return x * len(s), 2 in s, 5 in s, sorted(s), [i for i in s], bool(s), same, s
+
+
+@same_as_eager(graphs=2, breaks=[], inputs=[lambda s=s: (torch.ones(1), SubSet(s)) for s in ([1, 2], [1, 2], [])])
+def test_changes_of_instances_of_subclasses(x, s):
+    s.add(4)
+    s.discard(1)
+    s |= {5}
+    s.tag = len(s)
+    return x * s.tag, s, type(s)

@@ -948,6 +948,20 @@ def caches_of_functions(x):
     return x * fib(10), fib(3)
 
 
+class Names(set):
+    def matches(self, name):
+        return name in self or name.split(".")[-1] in self
+
+
+FROZEN_NAMES = Names({"bias", "norm"})
+
+
+@program(lambda: (nn.Linear(4, 4), *X()))
+def a_set_with_a_method(layer, x):
+    decayed = [n for n, _ in layer.named_parameters(prefix="fc") if not FROZEN_NAMES.matches(n)]
+    return layer(x) * len(FROZEN_NAMES), decayed
+
+
 @program(X)
 def ints_and_bits(x):
     n = int("101", 2) ^ 0b11

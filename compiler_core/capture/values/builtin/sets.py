@@ -16,7 +16,7 @@ from compiler_core.capture.values.builtin.containers import (
 from compiler_core.capture.values.builtin.mappings import DictValue, DictViewValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Source
+from compiler_core.guards.sources import Source, contents_of_set
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -36,9 +36,9 @@ class SetValue(ContainerValue):
     whole contents, and on its order once capture depends on that.
     """
 
-    def __init__(self, members: Iterable[Any], cls: type = set, source: Source | None = None, real: Any = None) -> None:
+    def __init__(self, members: Iterable[Any], cls: Any = set, source: Source | None = None, real: Any = None) -> None:
         self.added: dict[Any, None] = dict.fromkeys(members)
-        self.members: Any = real.copy() if real is not None else cls(list(self.added))
+        self.members: Any = cls.copy(real) if real is not None else cls(list(self.added))
         self.cls = cls
         self.mutable = cls is set
         self.source = source
@@ -56,7 +56,11 @@ class SetValue(ContainerValue):
         return self.source.text if self.source else f"{self.cls.__name__} of {len(self.members)}"
 
     def load(self, tx: Interpreter) -> None:
-        tx.guards.add("SET_EQUALS", self.source, self.real)
+        if self.source is None or type(self.real) is self.cls:
+            tx.guards.add("SET_EQUALS", self.source, self.real)
+        else:
+            tx.guards.add("TYPE_MATCH", self.source, self.real)
+            tx.guards.add("SET_EQUALS", contents_of_set(self.source, self.cls), self.cls.copy(self.real))
 
     def is_constant(self) -> bool:
         return self.source is None and self.cls is frozenset and not any(isinstance(m, Value) for m in self.members)
@@ -163,7 +167,7 @@ class SetValue(ContainerValue):
         copied = self._call_set_method(tx, "copy")
         assert isinstance(copied, SetValue)
         copied.added = dict(self.added)
-        return self if self.cls is frozenset else copied
+        return self if self.cls is frozenset and self.owner is None else copied
 
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in _READING | _UPDATING and not kwargs and hasattr(self.cls, name):

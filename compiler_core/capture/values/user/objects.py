@@ -224,7 +224,7 @@ class NamespaceValue(ObjectValue):
 
 
 class SubclassValue(ObjectValue):
-    """An instance of a subclass, written in Python, of one of `CONTAINERS`, or one made in the frame of a set's."""
+    """An instance of a subclass, written in Python, of a set or of one of `CONTAINERS`."""
 
     def __init__(
         self, cls: type, contents: SequenceValue | DictValue | SetValue, real: Any = None, source: Source | None = None
@@ -238,7 +238,10 @@ class SubclassValue(ObjectValue):
         obj_class: Any = type(obj)
         base: Any = container_base(obj_class)
         assert base is not None
-        return cls(type(obj), CONTAINERS[base](None, base, source, obj), obj, source)
+        contents: Any = (
+            CONTAINERS[base](None, base, source, obj) if base in CONTAINERS else SetValue(obj, base, source, obj)
+        )
+        return cls(type(obj), contents, obj, source)
 
     def as_key(self, tx: Interpreter) -> Any:
         if not isinstance(self.contents, TupleValue) or not is_compared_as_tuple(self.cls):
@@ -337,10 +340,10 @@ def _has_builtin_item_access(cls: type) -> bool:
 def container_base(cls: Any) -> type | None:
     """Returns the builtin container that `cls` derives from, if all classes between the two are Python classes."""
     base = next((c for c in cls.__mro__ if not is_python_class(c)), object)
-    return base if (base in CONTAINERS or base in _SETS) and base is not cls else None
+    return base if (base in CONTAINERS or base in SETS) and base is not cls else None
 
 
-_SETS = (set, frozenset)
+SETS = (set, frozenset)
 
 
 def make_subclass(cls: type, base: Any, contents: Any, attributes: dict[str, Any]) -> Any:
@@ -367,7 +370,7 @@ def new_instance(tx: Interpreter, cls: type, args: Args) -> SubclassValue:
     base: Any = container_base(cls)
     if base is tuple:
         return SubclassValue(cls, TupleValue(list(tx.list_of(args[0])) if args else []))
-    if base in _SETS:
+    if base in SETS:
         given = args[:1] if base is frozenset else ()
         return SubclassValue(cls, SetValue([v.as_key(tx) for each in given for v in tx.list_of(each)], base))
     empty: Any = {} if issubclass(base, dict) else []
@@ -456,11 +459,11 @@ class SuperValue(Value):
             return FunctionValue.from_outside(tx.outside, found, None)
         if isinstance(found, staticmethod):
             return tx.outside.wrap(found.__func__)
+        if is_class_property(found):
+            return tx.outside.wrap(found.__func__.fget).call(tx, [self.owner], {})
         if isinstance(found, classmethod):
             return MethodValue(tx.outside.wrap(found.__func__), self.owner)
         if isinstance(found, (types.BuiltinFunctionType, *BUILTIN_METHODS)):
-        if is_class_property(found):
-            return tx.outside.wrap(found.__func__.fget).call(tx, [self.owner], {})
             return StaticValue(found)
         if isinstance(found, types.ClassMethodDescriptorType):  # object.__init_subclass__
             return BoundBuiltinValue(found, self.owner)
