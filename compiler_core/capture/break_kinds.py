@@ -14,6 +14,7 @@ from compiler_core.records.capture import (
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     READ_AROUND,
+    TAKE_AROUND,
     VALIDATE_ARGS,
     BreakReason,
     StackLine,
@@ -43,6 +44,8 @@ class BreakingCode:
     """Whether it is in a generator, whose loops run as plain Python."""
     guards_calls: bool = False
     """Whether it is the condition of an ``if`` that computes nothing, but calls functions such as ``print``."""
+    is_target: bool = False
+    """Whether it is the item that an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class BreakKind:
     """The same for what a function does that is called, such as ``max``."""
     hint_around_calls: str = ""
     """The same for the condition of an ``if`` that computes nothing: there are no two sides to choose from."""
+    hint_at_target: str = ""
+    """The same for what an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
@@ -81,6 +86,8 @@ class BreakKind:
             return self.hint_in_call
         if self.hint_around_calls and code.guards_calls:
             return self.hint_around_calls
+        if self.hint_at_target and code.is_target:
+            return self.hint_at_target
         if self.hint or code.needs_graph:
             return self.hint or NO_CHANGE_KNOWN
         if code.statement == "With":
@@ -112,6 +119,7 @@ KINDS: dict[BreakReason, BreakKind] = {
         "runs.",
         "Compute with the tensor itself (torch.sqrt(x) in place of math.sqrt(x), torch.where(mask, x, 0) in place of "
         "x[mask]), or read the value after the compiled function has returned.",
+        hint_at_target="Write x[i] = x[i] + y in place of x[i] += y, which stays in the graph.",
     ),
     "NumPy": BreakKind(
         "NumPy computes this, outside of the graph; what follows is another graph.",
@@ -199,6 +207,10 @@ KINDS: dict[BreakReason, BreakKind] = {
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",
         READ_AROUND,
+    ),
+    "lock": BreakKind(
+        "A lock is taken or released here, which must be done between what is before and after it.",
+        TAKE_AROUND,
     ),
     "new parameter": BreakKind(
         "A parameter is made here, as new modules do, and Python makes parameters.",

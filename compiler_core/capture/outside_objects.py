@@ -31,6 +31,7 @@ from compiler_core.capture.values.base import (
     NamedMethodValue,
     OutsideValue,
     Value,
+    is_lock,
     is_plain_class,
     lookup_in_mro,
 )
@@ -196,6 +197,8 @@ class OpaqueValue(OutsideValue):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if isinstance(self.real, io.IOBase) and name in ("write", "writelines", "flush"):
             return NamedMethodValue(self, name)
+        if is_lock(self) and name in ("acquire", "release"):
+            raise Unsupported("lock", f"{self}.{name}")
         if type(self.real) in (property, classmethod, staticmethod) and name in ("fget", "fset", "fdel", "__func__"):
             self.install_guards(tx)
             assert self.source is not None

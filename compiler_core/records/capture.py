@@ -142,11 +142,11 @@ NOTHING_CAPTURED = "nothing was captured"
 BreakReason = Literal[
     "data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode",
     "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence",
-    "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "new parameter",
-    "new optimizer", "skipped function", "asked for", "exception", "unsupported call", "unsupported attribute",
-    "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation",
-    "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator",
-    "unroll limit", "other",
+    "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "lock",
+    "new parameter", "new optimizer", "skipped function", "asked for", "exception", "unsupported call",
+    "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration",
+    "unsupported mutation", "unsupported instruction", "class statement", "requires_grad",
+    "in-place autograd.Function", "generator", "unroll limit", "other",
 ]  # fmt: skip
 """Why a graph breaks, in the same words for both engines: the kinds of breaks of Cutaway's own compiler, which
 docs/graph_breaks.md describes.  ``other`` is what stock has besides."""
@@ -183,12 +183,14 @@ VALIDATE_ARGS = (
 """The hint for a graph break where a distribution checks its arguments, on both engines."""
 READ_AROUND = "Read the clock before and after the compiled function."
 """The hint for a graph break where a clock is read, on both engines."""
+TAKE_AROUND = "Take the lock before the compiled function is called, and release it after it has returned."
+"""The hint for a graph break where a lock is taken or released, on both engines."""
 IF_IT_RAISES = (
     "Nothing to change if the line raises without torch.compile, too.  If it does not, Dynamo cannot trace it: do it "
     "before the compiled function, or after it has returned."
 )
 """The hint for a graph break of stock where it expects an error."""
-OUR_HINTS = frozenset({VALIDATE_ARGS, READ_AROUND, IF_IT_RAISES})
+OUR_HINTS = frozenset({VALIDATE_ARGS, READ_AROUND, TAKE_AROUND, IF_IT_RAISES})
 """The hints that stand in place of PyTorch's."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "

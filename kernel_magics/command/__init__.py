@@ -9,6 +9,5 @@ lessons           ``cutaway lessons``: copies the notebooks
 read              reads records and logs by path, for the other subcommands
 view              ``kernel_magics.view``, and views in ``cutaway open``
 page_server       ``cutaway open``: serves reports on this machine's loopback address
-answers           where time and values went, for the text of a record
 text              how results are printed: as text, or as JSON
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_core.records import Compile, Event, Record
 from compiler_core.tools.questions.counts import Counts
-from kernel_magics.command.answers import answer_lines
+from kernel_magics.display.answers import answer_lines
 
 EVERY_S = 0.2
 """Seconds between two updates of the progress."""

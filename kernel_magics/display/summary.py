@@ -27,6 +27,7 @@ from compiler_core.records.timings import COMPILED, bytes_text
 from compiler_core.tools.questions.problems import break_id
 from compiler_core.tools.questions.queries import first_inaccurate, users_first_line
 from compiler_core.tools.questions.verdict import line_on
+from kernel_magics.display.answers import memory_lines
 
 MAX_VALUES_EXPLAINED = 3
 """How many saved tensors, and how many kernel times, a summary lists."""
@@ -46,12 +47,14 @@ def text(record: Record) -> str:
 
 
 def outline(record: Record) -> list[OutlineLine]:
-    """Returns the summary as lines: the headline, failures, then each frame with its compiles, then notes."""
+    """Returns the summary as lines: the headline, failures, each frame with its compiles, what holds the memory at its
+    peak, then notes."""
     problems, explained = _problems(record), set[str]()
     lines = [line for frame in record.frames for line in _frame_lines(record, frame, problems, explained)]
+    memory = [OutlineLine(1, line) for line in memory_lines(record)]
     notes = [OutlineLine(1, f"note: {note}") for note in record.notes]
     top = [OutlineLine(0, headline(record)), *_timing_lines(record), *_failure_lines(record)]
-    return [*top, *_truncated(lines), *_truncated(notes)]
+    return [*top, *_truncated(lines), *memory, *_truncated(notes)]
 
 
 def _timing_lines(record: Record) -> Iterator[OutlineLine]:

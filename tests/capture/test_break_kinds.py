@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import threading
 import time
 
 import numpy as np
@@ -23,6 +24,7 @@ from compiler_core.tools.testing import Expected, break_kinds, check, same_as_ea
 
 MADE: set[str] = set()
 linear = torch.nn.Linear(3, 3)
+lock = threading.Lock()
 
 
 def breaking(*kinds, graphs=None, compiles=None, **more):
@@ -67,6 +69,16 @@ def test_assertion_on_a_tensor(x):
 def test_clock(x):
     y = x.sin()
     return y * (time.time() > 0)
+
+
+@breaking("lock", inputs=lambda: (torch.ones(3),))
+def test_lock(x):
+    y = x.sin()
+    lock.acquire()
+    try:
+        return y * 2
+    finally:
+        lock.release()
 
 
 @breaking("new parameter", inputs=lambda: (torch.ones(3),))

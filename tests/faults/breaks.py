@@ -102,6 +102,54 @@ def program(x):
         stock={"grade": "blocking"},
     ),
     Broken(
+        "a lock around a part of a step",
+        """
+import threading
+
+class Buffer:
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def add(self, x):
+        with self._lock:  # the fault
+            return x + 1
+
+buffer = Buffer()
+
+def stepped(x):
+    return buffer.add(x.sin())
+
+def program(x):
+    return stepped(x) * 2
+""",
+        "lock",
+        "with self._lock:",
+        "Take the lock before",
+        {"with self._lock:  # the fault": "if True:"},
+    ),
+    Broken(
+        "a count at an index that is a tensor",
+        """
+def counted(counts, row, column):
+    counts[row, column] += 1  # the fault
+    return counts
+
+def updated(counts, row, column):
+    return counted(counts.cos(), row, column)
+
+def program(counts, row, column):
+    return updated(counts, row, column) * 2
+
+def run(call):
+    call(torch.ones(2, 3), torch.tensor(1), torch.tensor(2))
+""",
+        "tensor value read",
+        "counts[row, column]",
+        "x[i] = x[i] + y",
+        {"counts[row, column] += 1": "counts[row, column] = counts[row, column] + 1"},
+        stock=None,
+    ),
+    Broken(
         "a property that reads a tensor",
         """
 class Head(torch.nn.Module):

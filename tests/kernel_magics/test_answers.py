@@ -21,9 +21,9 @@ from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Record
 from compiler_core.tools.questions.counts import count
 from compiler_core.tools.stock.hooks.trace_file import write_trace
-from kernel_magics.command import answers
 from kernel_magics.command.main import main
 from kernel_magics.command.text import record_text
+from kernel_magics.display import answers
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -46,6 +46,20 @@ def test_headline_counts(record: Record) -> None:
     assert f"{kernels} kernels; compiled in " in headline
 
 
+def test_says_what_holds_the_memory() -> None:
+    def pairs(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.t()).softmax(-1)
+
+    with recording.record() as record:
+        api.compile(pairs)(torch.ones(600, 4))
+    *_, first, of_products, of_result, inputs = summary.text(record).splitlines()
+    assert re.match(r"  memory: at its peak, step \d of the forward of 0/0, .* pairs holds 2\.747 MiB:$", first)
+    line = f"{__file__}:{pairs.__code__.co_firstlineno + 1}: return (x @ x.t()).softmax(-1)"
+    assert of_products == f"    1.373 MiB: an intermediate value of the forward, made at {line}"
+    assert of_result == f"    1.373 MiB: a result, made at {line}"
+    assert inputs == "    besides, its inputs take 9.375 KiB: x 9.375 KiB"
+
+
 def test_says_each_stage(record: Record) -> None:
     text = summary.text(record)
     root = toy.__code__.co_firstlineno

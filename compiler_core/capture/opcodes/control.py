@@ -20,6 +20,7 @@ from compiler_core.capture.values.base import (
     Kwargs,
     ObservedException,
     Value,
+    is_lock,
     observed_exception,
     type_errors_left_to_python,
 )
@@ -163,7 +164,7 @@ def BEFORE_WITH(tx: Interpreter, instruction: Instruction) -> None:
         tx.push(manager.get_attr(tx, "__exit__"))
         tx.push(tx.call_and_push(manager.get_attr(tx, "__enter__"), [], {}))
     else:
-        raise Unsupported("unsupported call", f"with {manager}")
+        raise Unsupported("lock" if is_lock(manager) else "unsupported call", f"with {manager}")
 
 
 # --- leaving

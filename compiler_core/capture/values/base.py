@@ -244,6 +244,14 @@ class OutsideValue(Value):
         tx.guards.add("TYPE_MATCH", self.source, self.real)
 
 
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+
+
+def is_lock(value: Value) -> bool:
+    """Whether a value is a lock from outside, which other threads may hold."""
+    return isinstance(value, OutsideValue) and type(value.real) in _LOCKS
+
+
 class NewException(Value):
     """Stands for ``cls(*args)``, an exception that Python would raise; the arguments are values or Python constants."""
 

@@ -78,7 +78,7 @@ def _cache_notes(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
             f"{side.title} took {cached[i]} of {cached[i] + built[i]} compiles with a graph from the cache on disk"
             for i, side in enumerate((first, second))
         ]
-        hint = "so their compile times cannot be compared; run the cell again, and both are cached"
+        hint = "so their compile times cannot be compared; run it again, and both are cached"
         yield f"{' and '.join(texts)}, {hint}"
 
 

@@ -14,6 +14,7 @@ from compiler_core.records.capture import (
     NOTHING_CAPTURED,
     READ_AROUND,
     RECOMPILE_LIMIT,
+    TAKE_AROUND,
     VALIDATE_ARGS,
     BreakReason,
     library_of,
@@ -49,7 +50,7 @@ _HANDLERS: dict[str, Handler] = {}
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
 EXPECTS_ERROR = "Dynamo expects that this line raises {}, and nothing in {} handles that, so it runs as plain Python."
-_OUR_HINTS: dict[BreakReason, str] = {"distribution check": VALIDATE_ARGS, "clock": READ_AROUND}
+_OUR_HINTS: dict[BreakReason, str] = {"distribution check": VALIDATE_ARGS, "clock": READ_AROUND, "lock": TAKE_AROUND}
 """Hints in place of PyTorch's, by the reasons of breaks."""
 NOT_KNOWN = "The log does not say whether anything is computed there; if nothing is, nothing needs to change."
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")

@@ -86,6 +86,8 @@ _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
     (SKIPPED, r"builtin `(?:time|datetime)\.(?!sleep)", "clock"),
     (SKIPPED, r"`_?(?:pack|pad)_(?:padded|packed)?_?sequence`", "packed sequence"),
     (r"Unsupported method call", r"method `(?:now|utcnow|today)` of class `type`", "clock"),
+    (r"Unsupported method call", r"method `(?:acquire|release)` of class `R?[Ll]ock`", "lock"),
+    (r"Unsupported context manager.*", r"enter a `R?[Ll]ock` context manager", "lock"),
     (r"Unsupported method call", r"method `(?:write|writelines|flush)` of class", "print"),
     (r"C-implemented special method.*", r"implements '__(?:iter|next)__'", "unsupported iteration"),
     (r"Unsupported ndarray.*", r"ndarray\.(?:tobytes|tofile|dumps?|item|tolist)\b", "tensor value read"),

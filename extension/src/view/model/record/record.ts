@@ -286,7 +286,7 @@ export interface GraphBreak {
   expression: string;
   statement: string;
   needs_graph: boolean | null;
-  reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "control flow" | "custom operator" | "sparse tensor" | "tensor subclass" | "clock" | "new parameter" | "new optimizer" | "skipped function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
+  reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "control flow" | "custom operator" | "sparse tensor" | "tensor subclass" | "clock" | "lock" | "new parameter" | "new optimizer" | "skipped function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
   in_loop: boolean;
   is_last: boolean | null;
   is_consequence: boolean;
@@ -957,7 +957,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     expression: "string",
     statement: "string",
     needs_graph: { maybe: "boolean" },
-    reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "new parameter", "new optimizer", "skipped function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
+    reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "lock", "new parameter", "new optimizer", "skipped function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
     in_loop: "boolean",
     is_last: { maybe: "boolean" },
     is_consequence: "boolean",

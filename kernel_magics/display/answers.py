@@ -23,7 +23,7 @@ MAX_FUNCTIONS = 3
 MAX_STAGES = 4
 MAX_LINES = 3
 MAX_HELD = 5
-KINDS = {"result": "a result", "saved": "saved for the backward", "intermediate": "an intermediate value"}
+KINDS = {"result": "a result", "saved": "saved for the backward"}
 MIN_SHARE = 0.05
 """The share of the whole time below which a function, and of a function's time below which a line, is not listed."""
 
@@ -32,7 +32,7 @@ def answer_lines(record: Record) -> Iterator[str]:
     """Yields the answers of a record that has any."""
     yield from _time_lines(record)
     yield from _cache_lines(record)
-    yield from _memory_lines(record)
+    yield from memory_lines(record)
     yield from _value_lines(record)
 
 
@@ -78,7 +78,7 @@ def _outcome(name: str, number: int) -> str:
     return {"hit": "hits", "miss": "misses"}[name]
 
 
-def _memory_lines(record: Record) -> Iterator[str]:
+def memory_lines(record: Record) -> Iterator[str]:
     """Shows the compile with the highest peak: what it holds then, the largest first."""
     peak = highest_peak(record)
     if peak is None:
@@ -88,18 +88,19 @@ def _memory_lines(record: Record) -> Iterator[str]:
     which = "backward (if it runs)" if peak.which == "backward" else "forward"  # a record has no calls of backwards
     where = f"step {peak.step} of the {which} of {peak.compile.id}, {_frame(record, frame)}"
     yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"
+    kinds = KINDS | {"intermediate": f"an intermediate value of the {peak.which}"}
     owners: Counter[str] = Counter()
     for held in peak.held:
         file, number = run.line_of(held.node)
         line = record.line(file, number) if number else None
-        what = f"{held.owner}, {KINDS[held.kind]}" if held.owner else KINDS[held.kind]
+        what = f"{held.owner}, {kinds[held.kind]}" if held.owner else kinds[held.kind]
         owners[f"{what}, made at {_users_line(record, peak.compile, line)}" if line else what] += held.bytes
     listed = owners.most_common(MAX_HELD)
     yield from (f"  {bytes_text(size)}: {owner}" for owner, size in listed)
     if rest := peak.bytes - sum(size for _, size in listed):
         yield f"  {bytes_text(rest)}: {len(owners) - len(listed)} more"
     if 2 * peak.saved_bytes >= peak.bytes and not any(note.startswith(TRIED_MEMORY) for note in record.notes):
-        yield "  most of it is saved for the backward: cutaway run --try-advice tries to save less"
+        yield "  most of it is saved for the backward: --try-advice (%%compile, cutaway run) tries to save less"
     if peak.inputs:
         named = ", ".join(f"{name} {bytes_text(size)}" for name, size in peak.inputs[:MAX_HELD])
         more = f" and {len(peak.inputs) - MAX_HELD} more" if len(peak.inputs) > MAX_HELD else ""
