@@ -186,8 +186,9 @@ KINDS: dict[BreakReason, BreakKind] = {
         "from outside.",
     ),
     "custom operator": BreakKind(
-        "The backward of a custom operator cannot be traced: it reads values of tensors in Python, or raises an error. "
-        "PyTorch calls the operator between two graphs, and its backward between theirs.",
+        "A custom operator cannot be traced: it has no fake implementation, or its backward reads values of tensors in "
+        "Python or raises an error. PyTorch calls the operator between two graphs, and its backward between theirs.",
+        "Register a fake implementation (register_fake), which returns an empty tensor of the right shape and dtype. "
         "Let the backward compute with tensors only (torch.where in place of if), or call another custom operator that "
         "reads the values.",
     ),

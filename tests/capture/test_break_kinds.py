@@ -205,6 +205,28 @@ def test_backward_of_a_custom_operator(name):
     assert not [f for c in record_of(compiled).compiles for f in c.failures]
 
 
+DEFINED = torch.library.Library("breaks", "FRAGMENT")
+DEFINED.define("defined(Tensor x) -> Tensor")
+DEFINED.impl("defined", lambda x: x * 2, "CPU")
+DECORATED = torch.library.custom_op(
+    "breaks::decorated", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor"
+)
+
+
+@pytest.mark.parametrize("operator", [torch.ops.breaks.defined, DECORATED], ids=["defined", "decorated"])
+def test_custom_operator_without_a_fake_implementation(operator):
+    def program(x):
+        return operator(x.sin()).cos()
+
+    x = torch.ones(3)
+    with cc.record() as record:
+        torch.testing.assert_close(cc.compile(program)(x), program(x))
+    (problem,) = (each for each in record.problems if each.kind == "graph break")
+    assert (problem.title, problem.grade) == ("graph break: custom operator", "costly")
+    assert "has no fake implementation" in problem.cause
+    assert "Register a fake implementation" in problem.advice
+
+
 @breaking("sparse tensor", graphs=1, compiles=2, inputs=lambda: (torch.eye(3).to_sparse(),))
 def test_method_of_a_sparse_tensor(x):
     return x.to_dense() * 2

@@ -338,7 +338,7 @@ def test_21_why_is_there_no_cuda_graph(task: Begin) -> None:
     t.click(t.count("without CUDA graph"))
     block = t.pane("Overview").locator(".block").first
     expect(block).to_contain_text("No CUDA graph of the forward costly")
-    expect(block).to_contain_text("CUDA graphs need CUDA tensors, and some are on cpu")
+    expect(block).to_contain_text("CUDA graphs need CUDA tensors, and some are on cpu.")
 
 
 def test_22_what_does_the_assembly_look_like(task: Begin) -> None:

@@ -401,6 +401,8 @@ def _alias_of(real: torch.Tensor) -> torch.Tensor:
 _NEEDS_DATA = "its data is not allocated yet"
 """What an operator without a rule for fake tensors says when it reads values: a RuntimeError of C++, of which only the
 text says that it is this one."""
+_NO_FAKE = "no fake impl"
+"""What the RuntimeError of a custom operator without a fake implementation says."""
 
 
 @contextmanager
@@ -415,12 +417,16 @@ def errors_break_graph(fn: Callable[..., Any], args: Any = (), kwargs: Any = Non
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported("tensor value read", f"{name}: {error}") from None
     except (UnsupportedOperatorException, NotImplementedError) as error:
+        if operator := custom_operator(fn):
+            raise Unsupported("custom operator", f"{operator} has no fake implementation") from None
         raise Unsupported("unsupported call", f"{name}: {error}") from None
     except Unsupported:
         raise
     except Exception as error:
         if _NEEDS_DATA in str(error):
             raise Unsupported("tensor value read", f"{name} reads the values of its arguments") from None
+        if _NO_FAKE in str(error) and (operator := custom_operator(fn)):
+            raise Unsupported("custom operator", f"{operator} has no fake implementation") from None
         text = f"{type(error).__name__}: {error}"
         if fn is not torch.autograd.grad and runs_eagerly(fn, args, kwargs or {}):
             raise Unsupported("unsupported call", f"PyTorch cannot run {name} on fake tensors: {text}") from None

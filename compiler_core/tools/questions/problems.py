@@ -66,7 +66,15 @@ _BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
 _CALLS = frozenset[BreakReason]({"skipped function"})
 """Reasons of breaks at calls of functions, which may themselves compute what a graph could hold."""
 _OF_THE_CALL = frozenset[BreakReason](
-    {"distribution check", "checkpoint", "packed sequence", "requires_grad", *_ASKED_FOR, *NO_CHANGE}
+    {
+        "distribution check",
+        "checkpoint",
+        "packed sequence",
+        "requires_grad",
+        "custom operator",
+        *_ASKED_FOR,
+        *NO_CHANGE,
+    }
 )
 """Reasons whose advice is on how the user's code calls a library."""
 _CALL_OUTSIDE = "Call it outside of the compiled function, or call something else."
@@ -317,7 +325,8 @@ def _of_frame(
         for graph in compile_.cuda_graphs:
             if graph.reason:
                 title = f"no CUDA graph of the {graph.graph}"
-                yield at_frame.problem("no CUDA graph", "costly", title, graph.reason, compile_)
+                cause = _ended(f"{graph.reason[:1].upper()}{graph.reason[1:]}")
+                yield at_frame.problem("no CUDA graph", "costly", title, cause, compile_)
         if compile_.duration_ns >= slow_ns:
             grade: Grade = "costly" if compile_.duration_ns >= _VERY_SLOW * slow_ns else "expected"
             yield from _repeated_blocks(record, compile_, at_frame, grade)
@@ -770,11 +779,16 @@ class _Place(NamedTuple):
             advice = f"{parts[''].text}  {advice}".strip()
         ids = [compile_.id] if compile_ else []
         if self.behind:
-            first, newline, more = cause.partition("\n")
-            first += "" if first.endswith((".", ":", "!", "?")) else "."
+            first, newline, more = _ended(cause).partition("\n")
             cause = f"{first}  {self.behind}{newline}{more}".strip()
         return Problem(kind, grade, title, cause, advice, "", ns=ns, compiles=ids, filename=self.filename,
                        lineno=self.lineno, line=self.line, behind=self.behind, _parts=parts)  # fmt: skip
+
+
+def _ended(text: str) -> str:
+    """Returns a text whose first line ends as a sentence does."""
+    first, newline, more = text.partition("\n")
+    return f"{first}{'' if first.endswith(('.', ':', '!', '?')) else '.'}{newline}{more}"
 
 
 def _lines(record: Record, items: Iterable[ItemId | None]) -> list[StackLine]:

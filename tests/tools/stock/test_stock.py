@@ -421,7 +421,7 @@ def test_reason_for_skipped_cuda_graphs() -> None:
         log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to mutated inputs")
     assert [graph.reason for graph in first(record).cuda_graphs] == ["skipping cudagraphs due to mutated inputs"]
     assert [(p.kind, p.cause) for p in record.problems] == [
-        ("no CUDA graph", "skipping cudagraphs due to mutated inputs")
+        ("no CUDA graph", "Skipping cudagraphs due to mutated inputs.")
     ]
 
 
