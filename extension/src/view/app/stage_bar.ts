@@ -172,7 +172,8 @@ export class StageBar {
   private sizeText(pane: Artifact["pane"]): string {
     const artifacts = pane === "source" ? this.state.artifacts(pane).slice(0, 1) : this.state.artifacts(pane);
     if (pane === "fusion" && this.state.compile?.kernels.length) {
-      return plural(this.state.compile.fusions.length, "group");
+      const groups = this.state.compile.fusions.length;
+      return groups ? plural(groups, "group") : "none";
     }
     if (!artifacts.length) return "none";
     const nodes = artifacts.reduce((sum, { graph }) => sum + (graph?.nodes.length ?? 0), 0);

@@ -43,6 +43,7 @@ export class FusionTable extends LinkedContent {
     const traffic = avoided ? `; fusing them avoids ${bytes(avoided)} of memory traffic per run` : "";
     const kernels = this.compile.kernels.filter(({ language }) => language !== "extern").length;
     const all = kernels ? `, of ${plural(kernels, "kernel")} in all` : "";
+    if (!fusions.length) return `No operations are fused${kernels ? `: ${plural(kernels, "kernel")}` : ""}.`;
     return `${plural(operations, "operation")} are fused into ${plural(fusions.length, "group")}${all}${traffic}.`;
   }
 
