@@ -1521,7 +1521,7 @@ program = torch.nn.Sequential(torch.nn.Linear(3, 3))
 
 def run(program):
     inputs = [torch.ones(2, 3), torch.ones(2, 3).requires_grad_()]
-    return [program(each) for each in inputs]  # the fault
+    return [program(each).sum() for each in inputs]  # the fault
 """,
         "input",
         "requires_grad",

@@ -45,15 +45,16 @@ def argument_names(
 
 
 def arguments_of_call(line: str) -> dict[str, str]:
-    """Returns the names of ``args[0]`` and so on from the user's line that makes the call, where it has one call only.
+    """Returns the names of ``args[0]`` and so on from the user's line that makes the call, where only one can be meant.
 
-    The text of a log has no more than the line.
+    The text of a log has no more than the line.  The call has an argument by position, as ``sum`` in ``net(x).sum()``
+    has not.
     """
     try:
         tree = ast.parse(line.strip())
     except (SyntaxError, ValueError):
         return {}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
     if len(calls) != 1:
         return {}
     simple = (ast.Name, ast.Attribute, ast.Subscript)
