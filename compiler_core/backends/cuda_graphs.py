@@ -306,8 +306,9 @@ class _Replays:
         given = set(map(storage_id, inputs))
         torch.cuda.empty_cache()  # blocks that nothing uses may be too small for what follows, and stay reserved
         with _no_workspaces_left():
-            saves = not self._is_forward or "saved" in self._layout.roles
-            results = self._runner.launch(inputs) if saves else self._launch_apart(inputs, given)
+            is_alone = self._is_forward and "saved" not in self._layout.roles
+            apart = is_alone and torch.cuda.get_allocator_backend() == "native"  # the others have no pools
+            results = self._launch_apart(inputs, given) if apart else self._runner.launch(inputs)
         if self._is_forward:
             made = {at: result for at, result in enumerate(results) if _is_made(result, given)}
             self._memory.lending.watch({at: t for at, t in made.items() if self._layout.may_lend(at, t)})

@@ -120,7 +120,7 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     obstacle = cuda_graphs.replay_obstacle
     monkeypatch.setattr(cuda_graphs, "replay_obstacle", lambda program: obstacle(on_a_gpu(program)))
     fakes = {"CUDAGraph": RecordedOperators, "graph": record, "Stream": object, "device": no_device}
-    fakes |= {"MemPool": object, "use_mem_pool": no_device}
+    fakes |= {"MemPool": object, "use_mem_pool": no_device, "get_allocator_backend": lambda: "native"}
     fakes |= {"is_current_stream_capturing": lambda: False}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)

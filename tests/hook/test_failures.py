@@ -303,6 +303,7 @@ def test_a_cuda_graph_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cuda_graphs, "replay_obstacle", lambda _: "")
     monkeypatch.setattr("torch.cuda.device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr("torch.cuda.get_allocator_backend", lambda: "cudaMallocAsync")
     x, w = (a.detach() for a in inputs())
     compiled = compiler_core.compile(program, mode="reduce-overhead")
     (warning,) = issued_warnings(lambda: [torch.testing.assert_close(compiled(x, w), program(x, w)) for _ in range(4)])
