@@ -87,8 +87,9 @@ def run(
 def call_run(run: Any, program: Any, results: list[Any]) -> None:
     """Makes the calls of a script; what they return is added to `results`."""
 
-    def call(*args: Any, **kwargs: Any) -> None:
+    def call(*args: Any, **kwargs: Any) -> Any:
         results.append(program(*args, **kwargs))
+        return results[-1]
 
     if run.__code__.co_varnames[0] == "program":
         results += run(program)

@@ -632,12 +632,11 @@ run = run_after_lines
 ONLY_FIRST = """
 
 def run_first(call, run=run):
-    calls = []
+    results = []
     def first(*args, **kwargs):
-        if not calls:
-            calls.append(args)
-            return call(*args, **kwargs)
-        return None
+        if not results:
+            results.append(call(*args, **kwargs))
+        return results[0]
     run(first)
 
 run = run_first
