@@ -34,12 +34,12 @@ nop = _plain("NOP")
 
 def resume() -> Instruction:
     """Returns the RESUME at the start of every function, after its cells are made."""
-    return Instruction("RESUME", 0, 0)
+    return _counted("RESUME")(0)
 
 
 def prologue(cells: Iterable[str] = (), n_free: int = 0) -> list[Instruction]:
     """Returns the first instructions of a function with these cell variables and this many free variables."""
-    free = [Instruction("COPY_FREE_VARS", n_free, n_free)] if n_free else []
+    free = [_counted("COPY_FREE_VARS")(n_free)] if n_free else []
     return [*free, *(Instruction("MAKE_CELL", None, name) for name in cells), resume()]
 
 
@@ -93,7 +93,7 @@ def binary_op(symbol: str) -> Instruction:
 
 def is_op() -> Instruction:
     """Pops two objects, and pushes whether they are the same object."""
-    return Instruction("IS_OP", 0, 0)
+    return _counted("IS_OP")(0)
 
 
 build_tuple = _counted("BUILD_TUPLE")
@@ -154,14 +154,10 @@ def call(n_args: int, kw_names: Sequence[str] = ()) -> list[Instruction]:
     if len(names) > n_args:
         raise CompilerBug(f"a call with {n_args} arguments cannot have {len(names)} keywords")
     if not _BEFORE_3_13:
-        return (
-            [load_const(names), Instruction("CALL_KW", n_args, n_args)]
-            if names
-            else [Instruction("CALL", n_args, n_args)]
-        )
+        return [load_const(names), _counted("CALL_KW")(n_args)] if names else [_counted("CALL")(n_args)]
     keywords = [Instruction("KW_NAMES", None, names)] if names else []
-    announced = [Instruction("PRECALL", n_args, n_args)] if _BEFORE_3_12 else []
-    return [*keywords, *announced, Instruction("CALL", n_args, n_args)]
+    announced = [_counted("PRECALL")(n_args)] if _BEFORE_3_12 else []
+    return [*keywords, *announced, _counted("CALL")(n_args)]
 
 
 def load_callable(loading: Sequence[Instruction]) -> list[Instruction]:
@@ -174,8 +170,8 @@ def function(code: CodeType) -> list[Instruction]:
     """Pushes a function with this code, the globals of the code that makes it, and its cells of the same names."""
     free = [load_closure(name) for name in code.co_freevars]
     if not free:
-        return [load_const(code), Instruction("MAKE_FUNCTION", 0, 0)]
+        return [load_const(code), _counted("MAKE_FUNCTION")(0)]
     closure = [*free, build_tuple(len(free)), load_const(code)]
     if _BEFORE_3_13:
-        return [*closure, Instruction("MAKE_FUNCTION", 8, 8)]
-    return [*closure, Instruction("MAKE_FUNCTION"), Instruction("SET_FUNCTION_ATTRIBUTE", 8, 8)]
+        return [*closure, _counted("MAKE_FUNCTION")(8)]
+    return [*closure, Instruction("MAKE_FUNCTION"), _counted("SET_FUNCTION_ATTRIBUTE")(8)]
