@@ -12,7 +12,7 @@ the wrapper, not on what is in it.  A graph cannot hold the others.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -251,16 +251,8 @@ _AUTOGRAD = frozenset("is_leaf grad grad_fn retains_grad name data real imag".sp
 class TraceableWrapperValue(TensorValue):
     """A tensor of a wrapper subclass, from outside or made in the frame."""
 
-    def __init__(
-        self,
-        fake: torch.Tensor | None = None,
-        node: fx.Node | None = None,
-        source: Source | None = None,
-        real: torch.Tensor | None = None,
-    ) -> None:
-        super().__init__(fake, node, source, real)
-        self._inner: dict[str, TensorValue] = {}
-        """Of one from outside, its inner tensors."""
+    _inner: Mapping[str, TensorValue] = types.MappingProxyType({})
+    """Of one from outside, its inner tensors, after `install_guards`."""
 
     def python_type(self) -> type:
         return type(self.real if self._fake is None else self._fake)
@@ -283,14 +275,16 @@ class TraceableWrapperValue(TensorValue):
             if context_text(real) is None:
                 raise self.refusal()
 
-            def inner_fake(name: str) -> torch.Tensor:
-                inner = tx.outside.wrap(getattr(real, name), AttrSource(source, name))
-                if not isinstance(inner, TensorValue):
-                    raise self.refusal(f", whose {name} is {inner}")
-                self._inner[name] = inner
-                return inner.fake(tx)
+            inner: dict[str, TensorValue] = {}
 
-            self._fake = fake_wrapper(real, inner_fake, tx.graph.mode)
+            def inner_fake(name: str) -> torch.Tensor:
+                value = tx.outside.wrap(getattr(real, name), AttrSource(source, name))
+                if not isinstance(value, TensorValue):
+                    raise self.refusal(f", whose {name} is {value}")
+                inner[name] = value
+                return value.fake(tx)
+
+            self._fake, self._inner = fake_wrapper(real, inner_fake, tx.graph.mode), inner
             tx.graph.symbols.note_symbols(self._fake, source)
             tx.guards.add("WRAPPER_MATCH", source, (real, self._fake))
 
