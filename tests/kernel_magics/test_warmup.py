@@ -54,6 +54,7 @@ def test_cell_waits_for_the_imports(shell: InteractiveShell, monkeypatch: pytest
     assert order[-1] == "after"
 
 
+@pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("cell", ["order.append('cell')", "order.append('cell'", "%%time\norder.append('cell')"])
 def test_an_interrupt_of_the_wait_ends_the_cell_and_the_next_one_waits(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, cell: str
