@@ -325,6 +325,7 @@ def get(server: PageServer, path: str, method: str = "GET", **headers: str) -> t
     return response.status, response.read().decode(), response.headers
 
 
+@pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("imported", ["argparse", "kernel_magics.display.export"])
 def test_an_interrupt_while_the_command_is_imported_prints_one_line(imported: str) -> None:
     text = (
