@@ -514,6 +514,8 @@ class FrameCompile:
         if capture.cached_calls.calls:  # the run that begins now makes none of them again
             self.state.makes_cached_calls = True
             known_outcomes.put(self.info.code, capture.cached_calls.made())
+        if made := capture.cached_calls.made_after_break():
+            known_outcomes.put_after_break(self.info.code, made)
         return frame_hook.run_code(code, manager, self.compile.id)
 
     # ------------------------------------------------------------ the record

@@ -6,7 +6,7 @@ import dataclasses
 import types
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compiler_core.bytecode import Instruction, live_locals, make
 from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
@@ -234,10 +234,17 @@ class BreakCode:
         emit: the emitter of the generated code.
         calls: emits the calls of resume functions.
         instruction_code: makes the code of a function that runs only this instruction.
+        replaced: a function, and what returns the one that the instruction calls in place of it.
     """
 
-    def __init__(self, emit: Emitter, calls: ResumeCalls, instruction_code: MakeInstructionCode) -> None:
-        self.emit, self._calls, self._instruction_code = emit, calls, instruction_code
+    def __init__(
+        self,
+        emit: Emitter,
+        calls: ResumeCalls,
+        instruction_code: MakeInstructionCode,
+        replaced: tuple[Any, Callable[[Any], Any]] | None,
+    ) -> None:
+        self.emit, self._calls, self._instruction_code, self._replaced = emit, calls, instruction_code, replaced
         self._frames = calls.frames
         self._innermost = calls.frames[-1]
         tx = self._innermost.tx
@@ -305,10 +312,18 @@ class BreakCode:
         """Pushes the operands of the instruction, and returns the instruction."""
         for slot in operands:
             if slot.kind == VALUE:
-                self.emit.load_kept(slot.value)
+                self._load_operand(slot.value, operands)
             else:
                 self.emit.add(resume_functions.load_stack_slot("", slot.kind))
         return breaking.body
+
+    def _load_operand(self, value: Value, operands: Sequence[StackSlot]) -> None:
+        called = next(slot.value for slot in operands if slot.kind == VALUE)
+        is_called = value is called and self._instruction.opname.startswith("CALL")
+        if is_called and self._replaced and isinstance(value, StaticValue) and value.obj is self._replaced[0]:
+            self.emit.call_loaded(self._replaced[1], [partial(self.emit.load_kept, value)])
+        else:
+            self.emit.load_kept(value)
 
     def _load_function(self, breaking: BreakingInstruction, operands: Sequence[StackSlot]) -> list[Instruction]:
         """Pushes a function that runs the instruction and its arguments, and returns the call of it.
@@ -322,7 +337,7 @@ class BreakCode:
         self.emit.add(*make.load_callable([make.load_const(types.FunctionType(code, tx.f_globals))]))
         values = [slot.value for slot in operands if slot.kind == VALUE]
         for value in values:
-            self.emit.load_kept(value)
+            self._load_operand(value, operands)
         unpack = [make.unpack_sequence(breaking.pushes)] if breaking.pushes != 1 else []
         return [*make.call(len(values)), *unpack]
 

@@ -40,6 +40,7 @@ from compiler_core.hook.failures import RAISED, report_failure
 from compiler_core.hook.frame_hook import FrameHook, hook_off, never_compile
 from compiler_core.records import Compile, FailedGuard, MissedEntry, Recompile
 from compiler_core.records.recompiles import recompile
+from compiler_core.resume.resume_functions import raising_function
 from compiler_core.support import torch_state
 from compiler_core.support.eager_warnings import warning_as_program
 from compiler_core.support.fx_graphs import draws_random_numbers
@@ -367,6 +368,11 @@ def _exceptions_like(error: Exception) -> Iterator[list[type]]:
 #     out = graph(x, y)
 #     ...
 #     calls.make(waiting)
+#
+# Where capture had made calls after the graph break, before it found the break, it goes on like this:
+#
+#     calls.reach_break()
+#     result = calls.function_at_break(f)(4)
 
 
 Call = Callable[[], Outcome]
@@ -436,6 +442,20 @@ class CachedCalls:
         for call in waiting:
             call()
 
+    def reach_break(self) -> None:
+        """Notes that the frame has come to its graph break, after which it comes to calls that were made already."""
+        known_outcomes.reach_break(self._code, sys._getframe(1))
+
+    def function_at_break(self, fn: Any) -> Any:
+        """Returns what the instruction at the break calls: `fn`, or what stands for it if its call was made already."""
+        outcome = known_outcomes.at_break(fn, sys._getframe(1))
+        if outcome is None or (outcome.error is not None and not outcome.raised_in):  # it did not take its arguments
+            return fn
+        outcome.draw()
+        if outcome.error is None:
+            return lambda *_, **__: outcome.result
+        return raising_function(outcome.error, outcome.raised_in)
+
     def _give_up(self, made: list[Outcome], cause: Recompile | None = None) -> None:
         known_outcomes.put(self._code, made, cause)
         self._drop(None)
@@ -460,3 +480,5 @@ class CachedCalls:
 never_compile(CachedCalls.look.__code__)
 never_compile(CachedCalls.make.__code__)
 never_compile(CachedCalls.run_again.__code__)
+never_compile(CachedCalls.reach_break.__code__)
+never_compile(CachedCalls.function_at_break.__code__)

@@ -210,9 +210,13 @@ class FrameCode:
             for value in frame.values(frame.stack):
                 self.emit.keep_unless_fixed(value)
         self.capture.effects.replay(self.emit)
+        if made := self.capture.cached_calls.made_after_break():
+            self.emit.call_loaded(self._cached_calls.reach_break, [])
+            self.emit.pop()
         calls = ResumeCalls(self.emit, self.frames, self._resume_code, self._runs_loop)
         if stop.runs_instruction:
-            BreakCode(self.emit, calls, self._instruction_code).run_and_resume()
+            replaced = (made[0].function, self._cached_calls.function_at_break) if made else None
+            BreakCode(self.emit, calls, self._instruction_code, replaced).run_and_resume()
         else:
             innermost = self.frames[-1]
             calls.resume(innermost.tx.pc, innermost.stack)

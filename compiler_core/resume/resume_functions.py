@@ -32,6 +32,7 @@ from compiler_core.bytecode import (
 from compiler_core.bytecode.opset import JUMP_CONDITIONS, JUMP_OR_POP_CONDITIONS
 from compiler_core.capture.values.user.functions import RESUMED as RESUMED
 from compiler_core.errors import Unsupported
+from compiler_core.hook.frame_hook import never_compile
 
 PROLOGUE = ("COPY_FREE_VARS", "MAKE_CELL", "RESUME", "RETURN_GENERATOR")
 BEFORE_3_13 = sys.version_info < (3, 13)
@@ -303,6 +304,22 @@ def instruction_code(code: types.CodeType, what: BreakingInstruction, stack: Seq
         co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
         co_qualname=_resume_qualname(code),
     )
+
+
+def raising_function(error: Exception, raised_in: Sequence[tuple[types.CodeType, int]]) -> types.FunctionType:
+    """Returns a function that raises `error`, once, with a traceback that shows code at lines."""
+    errors = [error]  # a frame of the traceback must not refer to the error: both would stay alive
+    body = [*make.load_callable([make.load_const(errors.pop)]), *make.call(0), Instruction("RAISE_VARARGS", 1, 1)]
+    for code, line in reversed(raised_in):
+        for instruction in (whole := [*make.prologue(), *body]):
+            instruction.positions = line_positions(line)
+        names = {"co_argcount": 0, "co_posonlyargcount": 0, "co_kwonlyargcount": 0, "co_varnames": ("args", "kwargs")}
+        flags = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS | inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        raising = assemble(whole, code, **names, co_cellvars=(), co_freevars=(), co_flags=flags)
+        never_compile(raising)
+        function = types.FunctionType(raising, {})
+        body = [*make.load_callable([make.load_const(function)]), *make.call(0), make.return_value()]
+    return function
 
 
 def load_stack_slot(name: str, kind: str) -> Instruction:

@@ -8,7 +8,8 @@ calls are made, in the same order.  `resume/eager_fallback.py` has what happens 
 A function whose cache does not have the result runs where it is looked for, after the calls before it were made.  So
 does one whose cache cannot be looked at.  A call that was really made is not made again for the same run of the frame:
 further attempts to capture the frame, and the first run of the code that was generated for it, take its outcome from
-here.
+here.  So does what runs after a graph break, if capture had made the call before it found the break: the instruction
+that broke the graph, and the frames that are compiled before that run ends.
 
 Such a function may change what the frame reads.  It would do so before the frame reads anything, where eagerly it does
 so at the call.  So one that may change what the frame has read before the call is called only if the cache has the
@@ -19,12 +20,14 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
+import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +49,17 @@ class Outcome:
     """What a call of a function with a cache does."""
 
     function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     result: Any
     error: Exception | None
+    """Without its traceback, which would keep the frames of the compiler alive."""
+    raised_in: list[tuple[types.CodeType, int]]
+    """The code and the line of each entry of that traceback, from the function on."""
     missed: bool
     """Whether the cache did not have the result, so that the function ran."""
+    random_state: Any = None
+    """Python's random state after the call if it drew numbers: the frame hook sets it back after a compile."""
 
     def __str__(self) -> str:
         return safe_repr(self.result) if self.error is None else type(self.error).__qualname__
@@ -58,19 +68,49 @@ class Outcome:
     def of_call(cls, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome:
         """Calls ``fn(*args, **kwargs)``."""
         misses, result, raised = fn.cache_info().misses, None, None
+        raised_in = list[tuple[types.CodeType, int]]()
         try:
             result = fn(*args, **kwargs)
         except Exception as error:
             if raised_by_handler(error):
                 raise
-            raised = error.with_traceback(None)
-        return cls(fn, result, raised, fn.cache_info().misses != misses)
+            raised_in = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)][1:]
+            raised = error
+            _drop_tracebacks(error)
+        missed = fn.cache_info().misses != misses
+        return cls(fn, tuple(args), kwargs, result, raised, raised_in, missed)
 
     @classmethod
     def found(cls, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome | None:
         """Returns what ``fn(*args, **kwargs)`` would do, which is not called, if its cache has the result."""
         found = find_result(fn, args, kwargs)
-        return None if found is None else cls(fn, found[0], None, missed=False)
+        return None if found is None else cls(fn, tuple(args), kwargs, found[0], None, [], missed=False)
+
+    def is_of(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Returns whether the call was ``fn(*args, **kwargs)``."""
+        if self.function is not fn or len(self.args) != len(args) or list(self.kwargs) != list(kwargs):
+            return False
+        pairs = zip([*self.args, *self.kwargs.values()], [*args, *kwargs.values()], strict=True)
+        return all(a is b or (_is_constant(a) and same_constant(a, b)) for a, b in pairs)
+
+    def draw(self) -> None:
+        """Draws the numbers that the call drew."""
+        if self.random_state is not None:
+            random.setstate(self.random_state)
+
+
+def _drop_tracebacks(error: BaseException) -> None:
+    """Drops the tracebacks of an exception that the caller has caught, and of those that were handled before it in
+    functions that it called."""
+    outer = {frame for frame, _ in traceback.walk_stack(sys._getframe(2))}
+    pending, known = [error], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) in known or (each.__traceback__ is not None and each.__traceback__.tb_frame in outer):
+            continue
+        known.add(id(each))
+        each.__traceback__ = None
+        pending += filter(None, (each.__cause__, each.__context__))
 
 
 @dataclass(frozen=True)
@@ -208,11 +248,13 @@ class CallLog:
         self._waiting: list[Callable[[], Outcome]] = []
         """Makes the calls that were not made, which are the last ones."""
 
-    def next_outcome(self, fn: Any) -> Outcome | None:
-        """Returns what the next call, of `fn`, did if it was made already."""
+    def next_outcome(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome | None:
+        """Returns what the next call did if it was made already."""
         made = len(self.calls)
         if made < len(self.outcomes) and self.outcomes[made].function is not fn:
             del self.outcomes[made:]
+        if made == len(self.outcomes) and not self._waiting and (outcome := known_outcomes.next_of(fn, args, kwargs)):
+            self.outcomes.append(outcome)
         return self.outcomes[made] if made < len(self.outcomes) else None
 
     def outcome(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any], torch_functions: bool) -> Outcome:
@@ -223,17 +265,26 @@ class CallLog:
         self._waiting.append(partial(Outcome.of_call, fn, args, kwargs))
         if found := Outcome.found(fn, args, kwargs):
             return found
-        before = random.getstate()
         with as_in_program(torch_functions):
-            self.outcomes += [make_call() for make_call in self._waiting]
-        if (after := random.getstate()) != before:
-            known_outcomes.random_state = after
+            self.outcomes += [_with_draws(make_call) for make_call in self._waiting]
         self._waiting.clear()
         return self.outcomes[-1]
 
     def made(self) -> list[Outcome]:
         """Returns the outcomes of the calls of this attempt that were made."""
         return self.outcomes[: len(self.calls)]
+
+    def made_after_break(self) -> list[Outcome]:
+        """Returns the outcomes of the calls that earlier attempts made after the point at which this one stopped."""
+        return self.outcomes[len(self.calls) :]
+
+
+def _with_draws(make_call: Callable[[], Outcome]) -> Outcome:
+    """Returns the outcome of a call, with Python's random state after it if it drew numbers."""
+    before = random.getstate()
+    outcome = make_call()
+    after = random.getstate()
+    return outcome if after == before else replace(outcome, random_state=after)
 
 
 class KnownOutcomes(threading.local):
@@ -242,12 +293,22 @@ class KnownOutcomes(threading.local):
     code: types.CodeType | None = None
     outcomes: tuple[Outcome, ...] = ()
     cause: Recompile | None = None
-    random_state: Any = None
-    """Python's random state after calls at capture that drew numbers: the frame hook sets it back after a compile."""
+    after_break: Sequence[Outcome] = ()
+    """The outcomes of calls that were made while a frame was captured, and that its run comes to after a break."""
+    after_break_of: types.CodeType | None = None
+    """The code of that frame, until its run has come to the break."""
+    runs: tuple[int, types.CodeType] | None = None
+    """The id and the code of the Python frame that is this run, from the break on."""
 
     def put(self, code: types.CodeType, outcomes: Sequence[Outcome], cause: Recompile | None = None) -> None:
         """Notes outcomes for a run of `code`; `cause` says which of them differs from what a compile expects."""
         self.code, self.outcomes, self.cause = code, tuple(outcomes), cause
+
+    def put_after_break(self, code: types.CodeType, outcomes: Sequence[Outcome]) -> None:
+        """Notes outcomes of calls that a run of `code` comes to after its break."""
+        later = self.after_break if self._is_running() else ()
+        self.after_break, self.after_break_of = (*outcomes, *later), code
+        self.runs = self.runs if later else None
 
     def are_for(self, code: types.CodeType) -> bool:
         """Returns whether calls were made for a run of `code` that is about to begin."""
@@ -255,11 +316,40 @@ class KnownOutcomes(threading.local):
 
     def take(self, code: types.CodeType) -> tuple[list[Outcome], Recompile | None]:
         """Returns what is known of this run of `code`, once; the numbers that its calls drew are drawn then."""
-        if self.random_state is not None and self.code is code:
-            random.setstate(self.random_state)
         found = (list(self.outcomes), self.cause) if self.code is code else ([], None)
-        self.code, self.outcomes, self.cause, self.random_state = None, (), None, None
+        for outcome in found[0]:
+            outcome.draw()
+        self.code, self.outcomes, self.cause = None, (), None
         return found
+
+    def reach_break(self, code: types.CodeType, frame: types.FrameType) -> None:
+        """Notes that a run of `code`, in `frame`, has come to its break."""
+        run = (id(frame), frame.f_code)
+        is_expected, is_another = self.after_break_of is code, self.runs != run and self._is_running()
+        self.after_break_of = None
+        if not is_another:
+            self.after_break, self.runs = (self.after_break, run) if is_expected else ((), None)
+
+    def next_of(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Outcome | None:
+        """Returns what the next call, which code after a break makes, did if it was made before, once."""
+        if not self._is_running() or not self.after_break[0].is_of(fn, args, kwargs):
+            return None
+        first, *self.after_break = self.after_break
+        return first
+
+    def at_break(self, fn: Any, frame: types.FrameType) -> Outcome | None:
+        """Returns what the call of `fn` at the break of this run, in `frame`, did if it was made before, once."""
+        if not self.after_break or self.runs != (id(frame), frame.f_code) or self.after_break[0].function is not fn:
+            return None
+        first, *self.after_break = self.after_break
+        return first
+
+    def _is_running(self) -> bool:
+        """Whether calls are known that a run comes to which has not ended."""
+        frame = sys._getframe() if self.after_break and self.runs else None
+        while frame is not None and (id(frame), frame.f_code) != self.runs:
+            frame = frame.f_back
+        return frame is not None
 
 
 known_outcomes = KnownOutcomes()

@@ -10,7 +10,9 @@ import functools
 import logging
 import random
 import sys
+import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -601,3 +603,103 @@ def test_a_function_that_runs_at_capture_warns_and_has_its_overrides():
         return x * warned(3)
 
     assert calls(compiler_core.compile(program, fullgraph=True)) == calls(program)
+
+
+@functools.lru_cache
+def logged(n):
+    WORLD.log.append(n)
+    return n + random.random()
+
+
+@functools.lru_cache
+def failing(n):
+    WORLD.log.append((n, random.random()))
+    try:
+        [][n]
+    except IndexError as error:
+        raise ValueError(n) from error
+
+
+def fails(x):
+    y = x + logged(1)
+    failing(1)
+    return y
+
+
+def fails_after_a_break(x):
+    y = x + logged(1)
+    print(end="")
+    failing(n=2)
+    return y
+
+
+def fails_in_a_called_function(x):
+    def inner(y):
+        y = y * logged(2)
+        failing(0)
+        return y
+
+    try:
+        return inner(x + 1)
+    except ValueError as error:
+        x = x - len(error.args)
+    finally:
+        WORLD.log.append("finally")
+    print(end="")
+    return inner(x)
+
+
+def breaks_in_a_loop(x):
+    for n in range(3):
+        x = x * logged(n)
+        print(end="")
+    return x, random.random()
+
+
+def breaks_where_nothing_can_be_split(x):
+    with warnings.catch_warnings():
+        x = x * logged(3)
+        x = x + (logged(4) if x.sum() > 0 else 0)
+        print(end="")
+    return x * logged(3)
+
+
+def draws_and_fails(x):
+    x = x * random.random()
+    print(end="")
+    return x + failing(random.randint(1, 2))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        fails,
+        fails_after_a_break,
+        fails_in_a_called_function,
+        breaks_in_a_loop,
+        breaks_where_nothing_can_be_split,
+        draws_and_fails,
+    ],
+)
+@pytest.mark.filterwarnings("error::compiler_core.CompileWarning")
+def test_a_call_after_a_break_that_capture_has_made_is_not_made_again(program):
+    """Values, errors with their lines, counts, numbers drawn and what is alive are as uncompiled in each call."""
+
+    def calls(called):
+        WORLD.__init__()
+        logged.cache_clear(), failing.cache_clear(), random.seed(0)
+        found = []
+        for _ in range(3):
+            x = torch.ones(2)
+            try:
+                found.append(seen(called(x)))
+            except ValueError as error:
+                lines = {f.f_code.co_name: line for f, line in traceback.walk_tb(error.__traceback__)}
+                shown = [(name, lines.get(name)) for name in (program.__name__, "inner", "failing")]
+                found.append((str(error), shown, repr(error.__cause__), repr(error.__context__)))
+            alive = weakref.ref(x)
+            del x
+            found += [alive(), list(WORLD.log), logged.cache_info(), failing.cache_info(), random.random()]
+        return found
+
+    assert calls(compiler_core.compile(program, backend="eager")) == calls(program)

@@ -69,7 +69,7 @@ def call_cached(tx: Interpreter, obj: Any, args: Sequence[Value], kwargs: dict[s
         capture.guards.add("RETURNS", source, True)
     if capture.overrides.modes:
         raise Unsupported("unsupported call", f"{name_of(obj)}, which has a cache, under a mode of the frame")
-    outcome = log.next_outcome(obj)
+    outcome = log.next_outcome(obj, raw, raw_named)
     if outcome is None:
         if log.changes.are_frequent(obj):
             raise Unsupported("unsupported call", f"{name_of(obj)}, whose cache has had other results in later calls")
