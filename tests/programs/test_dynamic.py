@@ -69,6 +69,22 @@ def test_arithmetic(x):
     return x * n, n + 1, 1 - n, n * n, n // 2, n % 3, -n, +n, abs(-n), n**2, n << 1, n >> 1, divmod(n, 2), n & 3, n | 8
 
 
+class TimesRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.rows = x.size(0)
+        return x * ctx.rows
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.rows
+
+
+@over([lambda n=n: [torch.randn(n, 4, requires_grad=True)] for n in (3, 5, 7)], compiles=2)
+def test_first_size_read_by_a_function(x):
+    return TimesRows.apply(x)
+
+
 @over(rows(3, 5, 7, 9), compiles=2)
 def test_min_and_max(x):
     n = x.shape[0]

@@ -171,7 +171,8 @@ def trial_run(tx: Interpreter, name: str, given: Sequence[TensorValue]) -> Itera
         raise Unsupported("unsupported call", f"{name} reads or changes tensors that it is not given")
     if len(capture.pending_works) != pending:
         raise Unsupported("collective", f"{name} does not wait for a collective")
-    nodes += itertools.takewhile(lambda node: node is not last, reversed(graph.nodes))
+    new = itertools.takewhile(lambda node: node is not last, reversed(graph.nodes))
+    nodes += [node for node in new if node.op != "placeholder"]  # a symbolic number stays an input of the graph
     for node in nodes:
         graph.erase_node(node)
 
