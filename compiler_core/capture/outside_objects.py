@@ -247,6 +247,7 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     if type(obj) is inspect.Parameter:
         return ParameterValue(obj, source)
     if type(obj) is types.MappingProxyType and _is_private(obj) and all(map(is_plain_key, obj)):
+        outside.guards.add("TYPE_MATCH", source, obj)
         outside.guards.add("DICT_KEYS", source, list(obj))
         items: dict[Any, Value] = {k: outside.wrap(v, GetItemSource(source, k)) for k, v in obj.items()}
         return DictValue(items, types.MappingProxyType, source, obj)

@@ -319,9 +319,8 @@ def construct(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _makes_plain_memory(cls: type) -> bool:
-    """Whether a call of a class of tensors is captured: its ``__new__`` is Python, and it has no kernels itself."""
-    is_plain = is_subclass_of_program(cls) and not is_wrapper_class(cls)
-    return is_plain and isinstance(lookup_in_mro(cls, "__new__"), staticmethod)
+    """Whether a call of a class of tensors is captured: it is the program's, and it has no kernels itself."""
+    return is_subclass_of_program(cls) and not is_wrapper_class(cls)
 
 
 def _kind_of_skipped(cls: type) -> BreakReason:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values import numpy_functions
-from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value
+from compiler_core.capture.values.base import NamedMethodValue, ObservedException, Value, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.sequences import ListValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
@@ -153,7 +153,7 @@ class ArrayValue(Value):
             return from_python(found[name])
         if name == "T":
             return self.call_method(tx, "transpose", [], {})
-        if hasattr(self.cls, name) and callable(getattr(self.cls, name)):
+        if callable(lookup_in_mro(self.cls, name)):
             return NamedMethodValue(self, name)
         raise Unsupported("NumPy", f"ndarray.{name}")
 

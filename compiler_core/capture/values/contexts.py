@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import inspect
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -76,7 +75,7 @@ class ContextManagerValue(Value):
             return StaticValue(self.cls)
         if name in self.settings:
             return ConstantValue(self.attributes[name])
-        found = inspect.getattr_static(self.cls, name, None)
+        found = lookup_in_mro(self.cls, name)
         if isinstance(found, types.FunctionType) and name in ("clone", "_recreate_cm"):
             return MethodValue(FunctionValue.from_outside(tx.outside, found, None), self)
         return super().get_attr(tx, name)

@@ -193,7 +193,7 @@ class TensorValue(Value):
             return self._autograd_attribute(tx, name)
         if name == "__class__":
             return tx.outside.wrap(self.python_type())
-        if not hasattr(torch.Tensor, name):
+        if lookup_in_mro(torch.Tensor, name) is ABSENT:
             return self._attribute_of_subclass(tx, name) or self._instance_attribute(tx, name)
         if callable(getattr(torch.Tensor, name)) and name not in getattr(self.real, "__dict__", {}):
             return NamedMethodValue(self, name)

@@ -478,3 +478,26 @@ def test_a_count_on_a_function_is_compiled_twice():
 def test_paths(x):
     joined = os.path.join("models", "small.pt")
     return x + len(joined), joined, os.path.splitext(joined), os.path.basename(joined)
+
+
+# ---- hasattr
+
+
+Pair = collections.namedtuple("Pair", "a b")
+OBJECTS = [
+    scaled, PROPAGATES, PROPAGATES.message, PROPAGATES.linear.weight, Propagates, OWN, Pair(1, 2), torch, None, len, 3,
+    1.5, "a", [1], (1,), {1: 2}, {1}, frozenset([1]), slice(1), range(3), collections.OrderedDict(a=1), ValueError("x"),
+    collections.defaultdict(int), collections.deque([1]), functools.partial(scaled, by=2), types.MappingProxyType({}),
+    torch.Size([1]), torch.float32, torch.device("cpu"), inspect.Parameter.KEYWORD_ONLY,
+]  # fmt: skip
+METHODS = [n for n in dir(object) if n not in ("__class__", "__doc__", "__init_subclass__", "__subclasshook__")]
+METHODS += ["__call__", "__len__", "__iter__", "__contains__", "__next__", "__getitem__"]
+
+
+def test_hasattr_of_methods():
+    def found(obj, x):
+        return x + 1, [hasattr(obj, name) for name in METHODS]
+
+    compiled = cc.compile(found, backend="eager", fullgraph=True, recompile_limit=99)
+    x = torch.ones(2)
+    assert [compiled(obj, x)[1] for obj in OBJECTS] == [found(obj, x)[1] for obj in OBJECTS]

@@ -984,3 +984,14 @@ def packed_headers(x):
     header = struct.pack("<4sIf", b"DATA", x.size(0), 0.5)
     magic, rows, scale = struct.unpack("<4sIf", header)
     return x * rows * scale, magic.decode().lower(), struct.calcsize("<4sIf") == len(header)
+
+
+WEIGHT = nn.Parameter(torch.ones(2))
+SETTINGS = defaultdict(dict, {WEIGHT: {"lr": 0.5}, "default": {"lr": 2.0}})
+
+
+@program(X)
+def keys_of_two_kinds(x):
+    SETTINGS["seen"] = x.cos()
+    rates = [SETTINGS[p].get("lr", SETTINGS["default"]["lr"]) for p in (WEIGHT, "other")]
+    return x * rates[0] + rates[1], SETTINGS.pop("seen"), SETTINGS.pop("other"), len(SETTINGS)

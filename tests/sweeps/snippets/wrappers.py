@@ -110,3 +110,20 @@ class WithWrappers(nn.Module):
 @program(lambda: (WithWrappers(), torch.randn(2, 4)), grad=False)
 def parameters_that_are_wrappers(m, x):
     return m(x)
+
+
+class Named(torch.Tensor):
+    def __new__(cls, data, name):
+        made = super().__new__(cls, data)
+        made.named = name
+        return made
+
+
+class Unnamed(torch.Tensor):
+    pass
+
+
+@program(lambda: (torch.randn(2, 4),))
+def instances_of_tensor_subclasses(x):
+    a, b = Named(x.sin(), "a"), Unnamed(x)
+    return (a + 1) * len(a.named), (b @ b.T).relu(), type(b.mean()) is Unnamed

@@ -24,6 +24,7 @@ from compiler_core.capture.values.base import (
     Kwargs,
     ObservedException,
     Value,
+    is_data_descriptor,
     lookup_in_mro,
     observed_exception,
     to_index,
@@ -45,7 +46,7 @@ from compiler_core.capture.values.user.modules import ModuleValue
 from compiler_core.capture.values.user.object_attributes import InstanceValue
 from compiler_core.capture.values.user.objects import ObjectValue, SuperValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.lifetimes import is_library, weak_cache
+from compiler_core.guards.lifetimes import is_library, is_python_class, weak_cache
 from compiler_core.torch_private import GenerationTracker, get_tracing_state, log_api_usage_once
 
 if TYPE_CHECKING:
@@ -231,6 +232,17 @@ def _attribute_name(tx: Interpreter, name: Value) -> str:
     if not isinstance(wanted, str):
         raise Unsupported("exception", f"an attribute name that is a {type(wanted).__name__}")
     return wanted
+
+
+@handles(hasattr)
+def _hasattr(tx: Interpreter, obj: Value, name: Value, /) -> Value:
+    wanted = _attribute_name(tx, name)
+    if isinstance(obj.cls, type) and not is_python_class(obj.cls):
+        found = lookup_in_mro(obj.cls, wanted)
+        if found is not ABSENT and not is_data_descriptor(found):  # nothing can change a class made in C
+            obj.guard_type(tx)
+            return ConstantValue(True)
+    return ConstantValue(_find_attr(tx, obj, wanted) is not None)
 
 
 def _find_attr(tx: Interpreter, obj: Value, name: str) -> Value | None:
@@ -500,7 +512,6 @@ def _has_free_unbacked_symbols(tx: Interpreter, value: Value) -> Value:
 
 add_rules(
     {
-        hasattr: lambda tx, obj, name: ConstantValue(_find_attr(tx, obj, _attribute_name(tx, name)) is not None),
         abs: lambda tx, obj: unary(operator.abs, tx, obj),
         pow: lambda tx, base, exp, mod=None: (
             binary(operator.pow, tx, base, exp) if mod is None else fold(tx, pow, [base, exp, mod])

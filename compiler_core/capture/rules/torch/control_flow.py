@@ -80,6 +80,11 @@ def _cond(tx: Interpreter, pred: Value, true_fn: Value, false_fn: Value, operand
     return _node(tx, "cond", bodies, lambda graphs, outside: (node, *graphs, tuple(outside)), [], true.fakes)
 
 
+@handles_named("torch._higher_order_ops.cond.CondOp.__call__")
+def _cond_operator(tx: Interpreter, operator: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return _cond(tx, *args, **kwargs)
+
+
 @handles(higher_order_while_loop)
 def _while_loop(tx: Interpreter, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
     carried = _tensors_in(tx, carried_inputs, "while_loop carries")
@@ -119,6 +124,11 @@ def _map(tx: Interpreter, f: Value, xs: Value, *args: Value) -> Value:
         tx, "map", [body], lambda graphs, outside: (*graphs, tuple(nodes), tuple(outside)), nodes,
         [each.new_empty((length, *each.shape)) for each in body.fakes],
     )  # fmt: skip
+
+
+@handles_named("torch._higher_order_ops.map.MapImpl.__call__")
+def _map_operator(tx: Interpreter, operator: Value, f: Value, xs: Value, args: Value, /) -> Value:
+    return _map(tx, f, xs, *args.unpack(tx))
 
 
 @handles(higher_order_scan)

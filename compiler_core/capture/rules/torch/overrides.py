@@ -348,6 +348,15 @@ def as_subclass(tx: Interpreter, tensor: TensorValue, cls: Any) -> Value:
     return found
 
 
+@handles(torch.Tensor.__new__)
+def _new_tensor(tx: Interpreter, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    """``Subclass(tensor)``: a view of the whole tensor."""
+    made = cls.constant(tx)
+    if kwargs or len(args) != 1 or type(args[0]) is not TensorValue or not is_subclass_of_program(made):
+        raise Unsupported("skipped function", f"{made.__name__}()")
+    return as_subclass(tx, args[0], made)
+
+
 @handles(make_subclass)
 def _make_subclass(tx: Interpreter, cls: Value, data: Value, require_grad: Value = ConstantValue(False)) -> Value:  # noqa: B008
     if not isinstance(data, TensorValue) or require_grad.truth(tx):

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import (
+    ABSENT,
     Args,
     Kwargs,
     NamedMethodValue,
     ObservedException,
     Value,
     check_keywords,
+    lookup_in_mro,
     missing_attribute,
     observed_exception,
 )
@@ -301,10 +303,11 @@ class ContainerValue(Value):
         tx.guards.add("TYPE_MATCH", self.source, self.real)
         if name == "__class__":
             return tx.outside.wrap(self.cls)
-        if callable(getattr(self.cls, name, None)):
-            return NamedMethodValue(self, name)
-        if not hasattr(self.cls, name):
+        found = lookup_in_mro(self.cls, name)
+        if found is ABSENT:
             raise missing_attribute(self.cls, name)
+        if callable(found):
+            return NamedMethodValue(self, name)
         raise Unsupported("unsupported attribute", f"{self.cls.__name__}.{name}")
 
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import ObservedException, Value, observed_exception
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.containers import (
     ContainerValue,
     IteratorValue,
@@ -65,24 +65,27 @@ class DictValue(ContainerValue):
         if self._values is None:
             tx.guards.add("TYPE_MATCH", self.source, self.real)
             keys = list(dict_keys(self.real))
-            if keys and all(map(is_tensor_key, keys)):
-                self._values = dict(self._items_of_tensors(tx, keys))
+            if any(map(is_tensor_key, keys)) and all(is_tensor_key(key) or is_atom(key) for key in keys):
+                self._values = dict(self._items_in_order(tx, keys))
                 return
             if not all(map(is_plain_key, keys)):
                 raise Unsupported("unsupported operation", f"{self}, with keys whose class defines __eq__")
             tx.guards.add("DICT_KEYS", self.source, keys)
             self._values = {k: self._outside_item(tx, k) for k in keys}
 
-    def _items_of_tensors(self, tx: Interpreter, keys: list[Any]) -> Iterator[tuple[Any, Value]]:
-        """Yields the items of an outside dict whose keys are tensors, which are hashed by identity."""
+    def _items_in_order(self, tx: Interpreter, keys: list[Any]) -> Iterator[tuple[Any, Value]]:
+        """Yields the items of an outside dict with keys that are tensors, which are hashed by identity."""
         assert self.source is not None
         source = keys_of_dict(self.source)
         tx.guards.add("LENGTH", source, len(keys))
         for i, key in enumerate(keys):
-            tensor = tx.outside.wrap(key, GetItemSource(source, i))
-            assert tensor.source is not None
-            item = KeyedItemSource(self.source, tensor.source, i)
-            yield tensor.as_key(tx), tx.outside.wrap(dict.__getitem__(self.real, key), item)
+            wrapped = tx.outside.wrap(key, GetItemSource(source, i))
+            found = wrapped.as_key(tx)
+            item = self.item_source(key)
+            if is_tensor_key(key):
+                assert wrapped.source is not None
+                item = KeyedItemSource(self.source, wrapped.source, i)
+            yield found, tx.outside.wrap(dict.__getitem__(self.real, key), item)
 
     def _outside_item(self, tx: Interpreter, key: Any) -> Value:
         if key not in self._seen:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from compiler_core.capture.values.base import (
+    ABSENT,
     Args,
     Kwargs,
     NamedMethodValue,
     Value,
+    lookup_in_mro,
     missing_attribute,
     observed_exception,
     to_index,
@@ -242,6 +244,8 @@ class ListValue(SequenceValue):
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
         self.prepare_mutation(tx)
+        if getattr(other, "contents", None) is self:  # an instance of a subclass that extends itself
+            other = self
         if isinstance(other, ContainerValue):
             self.unpack(tx).extend(list(tx.list_of(other)))
             return NONE
@@ -326,7 +330,7 @@ class SliceValue(Value):
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return self.bounds[("start", "stop", "step").index(name)]
-        if not hasattr(slice, name):
+        if lookup_in_mro(slice, name) is ABSENT:
             raise missing_attribute(slice, name)
         return NamedMethodValue(self, name)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.values.base import (
+    ABSENT,
     UNBOUND,
     Args,
     Call,
@@ -19,6 +20,7 @@ from compiler_core.capture.values.base import (
     NamedMethodValue,
     ObservedException,
     Value,
+    lookup_in_mro,
     observed_exception,
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
@@ -187,7 +189,7 @@ class FunctionValue(Value):
         found = self._read_new(name) if self.fn is None else self._read_outside(tx, self.fn, name)
         if found is not None:
             return found
-        if inspect.getattr_static(types.FunctionType, name, None) is not None:
+        if lookup_in_mro(types.FunctionType, name) is not ABSENT:
             raise Unsupported("unsupported attribute", f"{self}.{name}")
         raise observed_exception(AttributeError, f"'function' object has no attribute {name!r}")
 
@@ -227,7 +229,7 @@ class FunctionValue(Value):
 
     def set_attr(self, tx: Interpreter, name: str, value: Value) -> None:
         self.install_guards(tx)
-        is_plain = inspect.getattr_static(types.FunctionType, name, None) is None
+        is_plain = lookup_in_mro(types.FunctionType, name) is ABSENT
         if self.fn is not None and is_plain:
             base = self.source or tx.guards.held(self.fn, self.name)
             attributes = tx.outside.attributes_of(self.fn, base)

@@ -158,7 +158,7 @@ class ModuleValue(ObjectValue):
             tx.guards.add("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
 
     def _assign_attribute(self, tx: Interpreter, name: str, value: Value) -> None:
-        on_class = inspect.getattr_static(self.cls, name, ABSENT)
+        on_class = lookup_in_mro(self.cls, name)
         if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
             self._guard_class(tx, name, on_class)
             tx.outside.wrap(on_class.fset).call(tx, [self, value], {})

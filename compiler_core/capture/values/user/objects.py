@@ -251,7 +251,7 @@ class SubclassValue(ObjectValue):
         return key
 
     def special_method(self, tx: Interpreter, name: str) -> Value | None:
-        found = inspect.getattr_static(self.cls, name, None)
+        found = lookup_in_mro(self.cls, name)
         return BoundBuiltinValue(found, self) if _of_container(found) else super().special_method(tx, name)
 
     def _class_attr(self, tx: Interpreter, name: str, found: Any) -> Value:
@@ -266,7 +266,7 @@ class SubclassValue(ObjectValue):
     def call_builtin(self, tx: Interpreter, descriptor: Any, args: Args, kwargs: Kwargs) -> Value:
         """Calls a method of the builtin class that this class derives from."""
         name, base = descriptor.__name__, self.contents.cls
-        if inspect.getattr_static(base, name, None) is not descriptor:
+        if lookup_in_mro(base, name) is not descriptor:
             raise Unsupported("unsupported call", f"{descriptor.__qualname__} of a {self.cls.__name__}")
         if name == "__getitem__" and isinstance(self.contents, DictValue):
             missing = self.special_method(tx, "__missing__")
@@ -499,7 +499,7 @@ class BoundBuiltinValue(Value):
 def member_attribute(tx: Interpreter, member: ConstantValue, name: str) -> Value:
     """Returns an attribute of a member.  Methods and properties that its class defines in Python are captured."""
     obj = member.constant(tx)
-    found = inspect.getattr_static(type(obj), name, None)
+    found = lookup_in_mro(type(obj), name)
     function = found.fget if isinstance(found, property) else found
     if isinstance(function, types.FunctionType) and name not in vars(obj):
         guard_class_attribute(tx, type(obj), name, found)
