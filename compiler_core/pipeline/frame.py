@@ -72,6 +72,7 @@ from compiler_core.resume.break_codegen import MakeResumeCode
 from compiler_core.resume.eager_fallback import CachedCalls
 from compiler_core.resume.frame_codegen import MAX_LEVEL, FrameCode, active_frames, break_points_for
 from compiler_core.resume.loop_functions import LoopCode
+from compiler_core.resume.observed_drops import level_that_drops
 from compiler_core.resume.resume_functions import BreakingInstruction, ResumeLayout
 from compiler_core.support.fx_graphs import record_graph
 from compiler_core.support.subgraphs import record_subgraphs
@@ -291,7 +292,9 @@ class FrameCompile:
                 continue
             attempts += 1
             captured = self._capture_before(stop, break_)
-            if captured.capture.unfinished:
+            if stop.runs_instruction and (dropping := level_that_drops(captured.active)) is not None:
+                level = min(level, dropping - 1)
+            if captured.capture.unfinished or stop.level > level:
                 continue
             unsupported = self._unsupported_level(captured)
             if unsupported is None:

@@ -1,0 +1,103 @@
+"""Objects whose end the program may observe, and that a frame drops before it ends.
+
+After a graph break, the caller of a resume function holds the arguments until that returns.  So a file would not be
+written, a ``__del__`` not called and a weak reference not dead where the program expects it: such a frame runs as plain
+Python.  What the frame keeps until its end, or leaves by a ``with`` statement, is no such object.
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from compiler_core.bytecode.flow import pair_halves
+from compiler_core.bytecode.opset import PAIRS
+from compiler_core.capture.interpreter import Interpreter
+from compiler_core.capture.values import base
+from compiler_core.capture.values.base import UNBOUND, Value
+from compiler_core.capture.values.builtin.constant import ConstantValue
+from compiler_core.capture.values.builtin.static import StaticValue
+from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
+from compiler_core.capture.values.user.object_attributes import InstanceValue
+from compiler_core.resume.resume_functions import breaking_instruction
+
+_WEAK = (weakref.ref, weakref.proxy, weakref.finalize)
+_FILES = (io.open, pathlib.Path.open)
+_MAKERS = (tempfile.TemporaryDirectory, tempfile.TemporaryFile, tempfile.NamedTemporaryFile)
+_KEEPING = frozenset(
+    {"BEFORE_WITH", "GET_ITER", "STORE_ATTR", "STORE_SUBSCR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"}
+)
+"""Instructions that keep the object on top of the stack, or end it themselves."""
+
+
+def level_that_drops(active: Sequence[Interpreter]) -> int | None:
+    """Returns the level of the active frame that drops such an object, which is known before the instruction that
+    breaks the graph; None if no frame does."""
+    innermost = active[-1]
+    reads = breaking_instruction(innermost.instructions[innermost.pc], innermost.kw_names).reads
+    operands = [v for v in innermost.stack[len(innermost.stack) - reads :] if v not in (base.NULL, UNBOUND)]
+    function = _called(operands[0]) if operands else None
+    if _makes_observed(function, operands[1:]):
+        for level in reversed(range(len(active))):
+            use = _use_of_result(active[level], active[level].pc - (level < len(active) - 1))
+            if use != "returned":
+                return level if use == "dropped" else None
+    for name, is_deleted in _dropped_locals(innermost):
+        value = innermost.locals.get(name, UNBOUND)
+        cls = value.cls if isinstance(value, InstanceValue) else BaseException  # `except E as e` deletes its variable
+        is_deleted_object = is_deleted and not issubclass(cls, BaseException)
+        if _is_observed(cls) or (value in operands and (function in _WEAK or is_deleted_object)):
+            return len(active) - 1
+    return None
+
+
+def _called(value: Value) -> Any:
+    if isinstance(value, MethodValue):
+        return _called(value.function)
+    return value.fn if isinstance(value, FunctionValue) else value.obj if isinstance(value, StaticValue) else None
+
+
+def _makes_observed(function: Any, args: Sequence[Value]) -> bool:
+    """Whether a call makes an object whose end the program may observe."""
+    if function in _FILES:
+        texts = [str(arg.value) for arg in args if isinstance(arg, ConstantValue) and isinstance(arg.value, str)]
+        return any(set(text) <= set("rwaxbtU+") and not set("wax+").isdisjoint(text) for text in texts)
+    return function in _MAKERS or (isinstance(function, type) and _is_observed(function))
+
+
+def _is_observed(cls: type) -> bool:
+    return hasattr(cls, "__del__") and not issubclass(cls, (io.BytesIO, io.StringIO))
+
+
+def _use_of_result(tx: Interpreter, at: int) -> str:
+    """Returns what a frame does with what the instruction at `at` pushes: it is "kept", "returned" or "dropped"."""
+    following = tx.instructions[at + 1]
+    if following.opname == "RETURN_VALUE":
+        return "returned"
+    stored = [name for opname, name in _locals_of(following)[:1] if opname == "STORE_FAST"]
+    if not stored:
+        return "kept" if following.opname in _KEEPING else "dropped"
+    if any(name == stored[0] for name, _ in _dropped_locals(tx)):
+        return "dropped"
+    loaded = (_locals_of(tx.instructions[i - 1]) for i, x in enumerate(tx.instructions) if x.opname == "RETURN_VALUE")
+    return "returned" if any(found and found[-1][1] == stored[0] for found in loaded) else "kept"
+
+
+def _locals_of(instruction: Any) -> list[tuple[str, str]]:
+    """Returns the opname and the local of each half of an instruction of locals."""
+    if instruction.opname in PAIRS:
+        return pair_halves(instruction)
+    return [(instruction.opname, instruction.argval)] if instruction.opname.endswith("_FAST") else []
+
+
+def _dropped_locals(tx: Interpreter) -> Iterator[tuple[str, bool]]:
+    """Yields the locals that a frame deletes or sets more than once, and whether it deletes them."""
+    found = [each for instruction in tx.instructions for each in _locals_of(instruction)]
+    for name in tx.code.co_varnames:
+        is_deleted = ("DELETE_FAST", name) in found
+        if is_deleted or found.count(("STORE_FAST", name)) > 1:
+            yield name, is_deleted
