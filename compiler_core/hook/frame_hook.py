@@ -249,8 +249,8 @@ class FrameHook:
             finally:
                 _set_isolation(isolation)
                 restore_handlers()
-            if guard_errors:
-                raise_guard_error()
+                if guard_errors:  # even if the program raises something else
+                    raise_guard_error()
             return result
 
         def shared(*args: Any, **kwargs: Any) -> Any:
@@ -263,8 +263,8 @@ class FrameHook:
             finally:
                 set_hook(hook)
                 restore_handlers()
-            if guard_errors:
-                raise_guard_error()
+                if guard_errors:  # even if the program raises something else
+                    raise_guard_error()
             return result
 
         return isolated if HAS_ISOLATION else shared

@@ -377,6 +377,8 @@ def _is_given(called: FrameType, interrupted: FrameType) -> bool:
 
 GUARD_FAILURES = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
 """What a guard's check may raise for a value that differs from the captured one: the guard does not hold."""
+_NOT_HOLDING = (*GUARD_FAILURES, RecursionError, MemoryError)
+"""With what it raises where there is no room to check, in which case the guard does not hold either."""
 
 guard_errors: list[BaseException] = []
 """What signal handlers raised inside guards, until `raise_guard_error` raises it."""
@@ -403,7 +405,7 @@ def _guard_generator(check: Callable[[Any], bool]) -> Generator[bool, Any, None]
                 holds = check((yield holds))
         except GeneratorExit:
             return
-        except GUARD_FAILURES:
+        except _NOT_HOLDING:
             holds = False
         except BaseException as error:
             holds = False

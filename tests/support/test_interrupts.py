@@ -14,7 +14,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType
@@ -95,6 +95,48 @@ def test_an_interrupt_in_a_guard_is_raised_by_that_call(others: list[float], mon
     with pytest.raises(KeyboardInterrupt):
         compiled(torch.ones(1))
     assert torch.signbit(compiled(torch.ones(1)))
+
+
+def test_an_interrupt_in_a_guard_is_raised_by_a_call_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later call must not raise it."""
+    numbers, checked = [-0.0, 1.0], []
+
+    def program(x: torch.Tensor, fails: bool) -> torch.Tensor:
+        y = inner(x)
+        if fails:
+            raise ValueError
+        return y
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x * numbers[0]
+
+    def same(a: Any, b: Any) -> bool:
+        checked.append(a)
+        if interrupted:
+            raise interrupted.pop()
+        return real(a, b)
+
+    compiled, interrupted, real = compiler_core.compile(program, backend="eager"), list[BaseException](), same_constant
+    for fails in (False, True):
+        with suppress(ValueError):
+            compiled(torch.ones(1), fails)
+    monkeypatch.setattr(guards.value_guards, "same_constant", same)
+    interrupted.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.ones(1), True)
+    assert checked
+    compiled(torch.ones(1), False)
+
+
+def test_a_guard_that_is_too_deep_in_the_stack_does_not_hold() -> None:
+    def check(obj: Any) -> bool:
+        return obj["depth"] == 0 or check({"depth": obj["depth"] - 1})
+
+    tree = tree_with(check)
+    assert not tree.check({"depth": 10**6})
+    interrupts.raise_guard_error()
+    assert tree.check({"depth": 1})
 
 
 def test_a_guard_that_fails_to_look_does_not_hold() -> None:
