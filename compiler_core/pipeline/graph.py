@@ -49,12 +49,13 @@ from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import GraphMemory
+from compiler_core.codegen.build.background import stopped_on_error
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.cpp.runs import with_run_functions
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import printer as triton
 from compiler_core.codegen.wrapper import memory_plan
-from compiler_core.codegen.wrapper.executable import Runner, load
+from compiler_core.codegen.wrapper.executable import Runner, load, start_build
 from compiler_core.codegen.wrapper.runs import with_runs
 from compiler_core.codegen.wrapper.writer import Wrapper, print_wrapper
 from compiler_core.config import Options
@@ -80,7 +81,8 @@ from compiler_core.torch_private import DisableAutocast, FakeTensor
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
-CompileHalf = Callable[[fx.GraphModule, Which, Compile], Half]
+CompileHalf = Callable[[fx.GraphModule, Which, Compile], Callable[[], Half]]
+"""Starts to compile a forward or backward; what it returns waits for the build of its kernels."""
 
 
 def compile_graph(
@@ -130,7 +132,7 @@ def _run_backend(
     languages = registry.kernel_languages(options.backend)
     if languages is None:
         return compile_differentiable(
-            gm, example_inputs, compile_, options, lambda half, *_: registry.boxed_function(half)
+            gm, example_inputs, compile_, options, lambda half, *_: lambda: registry.boxed_function(half)
         )
     call = _compile_or_load(gm, example_inputs, compile_, options, languages)
     if options.backend is None:
@@ -162,7 +164,7 @@ def _compile_or_load(
             return cached
     memory = GraphMemory()
 
-    def compile_half(half: fx.GraphModule, which: Which, compile_: Compile) -> Half:
+    def compile_half(half: fx.GraphModule, which: Which, compile_: Compile) -> Callable[[], Half]:
         return compile_kernels(half, which, compile_, options, languages, memory)
 
     return compile_differentiable(gm, example_inputs, compile_, options, compile_half, slot.save if slot else None)
@@ -192,8 +194,11 @@ def compile_differentiable(
         for operator in subgraphs_of(parts.forward.graph):
             _compile_subgraphs(operator, compile_, options, compile_half)
         parts.forward.meta["is_alone"] = parts.backward is None
-        forward = compile_half(parts.forward, "forward", compile_)
-        backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
+        with stopped_on_error():
+            loaded_forward = compile_half(parts.forward, "forward", compile_)  # built while the backward is compiled
+            loaded_backward = None if parts.backward is None else compile_half(parts.backward, "backward", compile_)
+            forward = loaded_forward()
+            backward = None if loaded_backward is None else loaded_backward()
         source, constants = write_source(parts, forward, backward, gm, compile_)
         if keep is not None:
             keep(source, constants, forward, backward)
@@ -229,12 +234,13 @@ def compile_kernels(
     options: Options,
     languages: ir.Languages = ir.LANGUAGES,
     memory: GraphMemory | None = None,
-) -> Runner:
+) -> Callable[[], Runner]:
     """Compiles a forward or backward graph of ATen operators to kernels and a wrapper that calls them.
 
     `memory` is what the CUDA graphs of a forward and its backward share; the other arguments are those of
-    `print_kernels`.  Returns a function that takes the graph's inputs as one list and returns its outputs as a list.
-    Raises BuildError if a tool that builds kernels failed or is missing; the message says what to install.
+    `print_kernels`.  The kernels are built in a thread.  What is returned waits for them and returns a function, which
+    takes the graph's inputs as one list and returns its outputs as a list.  It raises BuildError if a tool that builds
+    kernels failed or is missing; the message says what to install.
     """
     is_replayed = options.mode != "default"
     if (is_replayed or gm.meta.get("is_alone")) and (parts := split_host_part(gm, is_replayed)):
@@ -243,17 +249,25 @@ def compile_kernels(
             part = Compile(f"{compile_.id}.host", compile_.frame)
             host = compile_kernels(parts.host, which, part, dataclasses.replace(options, mode="default"), languages)
             compile_.add_subgraph("host", part)
-        return parts.joined(host, compile_kernels(parts.device, which, compile_, options, languages, memory))
+        device = compile_kernels(parts.device, which, compile_, options, languages, memory)
+        return lambda: parts.joined(host(), device())
     printed = print_kernels(gm, which, compile_, options, languages)
-    with compile_.step("build", which), noted_lookups(compile_.cache_lookups, which):
-        run = load(printed.wrapper.executable, printed.wrapper.constants)
-    if options.target:
-        printed.recorder.record_machine_code(options.target, options.strict)
-    if options.mode == "default":
-        return run
-    compile_.cuda_graphs.append(CudaGraph(which))
-    note, nodes = compile_.cuda_graphs[-1], output_nodes(gm.graph)
-    return with_replay(run, printed.program, nodes, note, compile_, memory or GraphMemory(), printed.numbers)
+    executable, constants = printed.wrapper.executable, printed.wrapper.constants
+    with noted_lookups(compile_.cache_lookups, which):
+        build = start_build(executable)
+
+    def loaded() -> Runner:
+        with compile_.step("build", which):
+            run = load(executable, constants, build)
+        if options.target:
+            printed.recorder.record_machine_code(options.target, options.strict)
+        if options.mode == "default":
+            return run
+        compile_.cuda_graphs.append(CudaGraph(which))
+        note, nodes = compile_.cuda_graphs[-1], output_nodes(gm.graph)
+        return with_replay(run, printed.program, nodes, note, compile_, memory or GraphMemory(), printed.numbers)
+
+    return loaded
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,7 +161,7 @@ def compiled_for(program: Callable[..., Any], **options: Any) -> tuple[ir.Progra
     for node in gm.graph.nodes:
         node.meta["item"] = f"0/0:forward#{node.name}"
     with pytest.raises(BuildError, match="Triton kernels need a GPU"):
-        graph_stages.compile_kernels(gm, "forward", compile_, Options(**options))
+        graph_stages.compile_kernels(gm, "forward", compile_, Options(**options))()
     return graph_stages.schedule_loops(
         graph_stages.fuse_loops(lower(gm, "forward"), FusionRequests(), Compile("0/0", 0)).program
     ), compile_

@@ -33,7 +33,7 @@ def compiled(program: Program, *inputs: torch.Tensor) -> tuple[Callable[..., lis
     record = Record()
     compile_ = record.compile(record.frame("program", "program.py", 1, "root"))
     record_graph(compile_, "forward", "forward", gm)
-    return compile_kernels(gm, "forward", compile_, Options()), compile_
+    return compile_kernels(gm, "forward", compile_, Options())(), compile_
 
 
 def outputs(value: Any) -> list[torch.Tensor]:

@@ -353,7 +353,7 @@ def verdict(name: str, device: str) -> str:
     inputs = inputs_of(name, device)
     gm = graph_of(name, inputs)
     try:
-        run = graph_stages.compile_kernels(gm, "forward", new_compile(), Options(tune=True), ON_BOTH)
+        run = graph_stages.compile_kernels(gm, "forward", new_compile(), Options(tune=True), ON_BOTH)()
         results = run([*inputs])
     except Exception:
         return traceback.format_exc()

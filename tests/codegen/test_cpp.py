@@ -330,7 +330,7 @@ def test_names_of_nodes_do_not_hide_those_of_the_wrapper() -> None:
     record = Record()
     compile_ = record.compile(record.frame("f", "f.py", 1, "root"))
     x, y = torch.randn(4, 4), torch.randn(4, 4)
-    got, ones = compile_kernels(gm, "forward", compile_, Options())([x, y])
+    got, ones = compile_kernels(gm, "forward", compile_, Options())()([x, y])
     torch.testing.assert_close(got, x.t() @ y + 1)
     torch.testing.assert_close(ones, torch.ones(2))
 
@@ -339,7 +339,7 @@ def test_saved_values_may_have_other_strides_than_when_traced() -> None:
     gm = trace(lambda saved, x: (x.cos() * saved).exp(), torch.randn(4, 5), torch.randn(4, 5))
     gm.graph.find_nodes(op="placeholder")[1]._rename("tangents_1")
     record = Record()
-    run = compile_kernels(gm, "backward", record.compile(record.frame("f", "f.py", 1, "root")), Options())
+    run = compile_kernels(gm, "backward", record.compile(record.frame("f", "f.py", 1, "root")), Options())()
     x = torch.randn(4, 5)
     for saved in (torch.randn(5, 4).t(), torch.ones(()).expand(4, 5), torch.randn(4, 10)[:, ::2]):
         torch.testing.assert_close(run([saved, x])[0], (x.cos() * saved).exp())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib.metadata
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ import compiler_core
 from compiler_core.codegen.source import KernelSource
 from compiler_core.codegen.triton import module as triton_module
 from compiler_core.codegen.triton import printer as triton
+from compiler_core.codegen.triton import toolchain
 from compiler_core.codegen.triton.ops import literal
 from compiler_core.config import Options
 from compiler_core.errors import BuildError
@@ -22,6 +26,7 @@ from compiler_core.loops.fuse.rewriter import FusionRequests
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.ir import Address, Compute, Literal, Load, Loops, Reduce, Store
 from compiler_core.loops.lower import lower
+from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.pipeline import graph as graph_stages
 from compiler_core.support.size_expr import Int, symbol
@@ -328,7 +333,7 @@ def test_target_without_a_gpu_and_the_way_back() -> None:
     inputs = triton_cases.inputs_of("softmax", "cpu")
     compile_ = triton_cases.new_compile()
     gm = triton_cases.graph_of("softmax", inputs)
-    graph_stages.compile_kernels(gm, "forward", compile_, Options(target="sm_90"))
+    graph_stages.compile_kernels(gm, "forward", compile_, Options(target="sm_90"))()
     record = compile_._record
     assert record is not None
     names = [a.name for a in compile_.artifacts]
@@ -399,3 +404,32 @@ def test_the_edges_of_a_type_do_not_make_a_kernel_compute_in_float64(
 
 def test_literals_take_the_type_of_what_they_are_added_to() -> None:
     assert literal(Literal(0.1, torch.float64), "add", beside_value=True) == "0.1"
+
+
+def test_triton_does_not_read_its_library_for_its_cache_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import cache
+
+    of_triton = cache.triton_key
+    digest = toolchain._installed_files()
+    with toolchain.with_sealed_cache():
+        assert digest is not None
+        assert cache.triton_key() == digest
+    assert cache.triton_key is of_triton
+    monkeypatch.setattr(toolchain, "_installed_files", functools.cache(toolchain._installed_files.__wrapped__))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: SimpleNamespace(files=None))
+    with toolchain.with_sealed_cache():  # a library that no wheel has brought
+        assert cache.triton_key is of_triton
+
+
+def test_a_thread_that_keeps_rows_does_not_make_too_many_accesses() -> None:
+    def of(count: int) -> ir.Loops:
+        inputs = [f"x{n}" for n in range(count)]
+        loads = [ir.Load(f"v{n}", f32, x, ir.Address((1, 4096))) for n, x in enumerate(inputs)]
+        sums = [ir.Compute(f"s{n}", f32, "add", (f"s{n - 1}" if n > 1 else "v0", f"v{n}")) for n in range(1, count)]
+        last = f"s{count - 1}" if count > 1 else "v0"
+        total, store = ir.Reduce("total", f32, "sum", last), ir.Store("out", ir.Address((1, 0)), "total")
+        return ir.Loops("columns", (4096,), (64,), (*loads, *sums, total, store))
+
+    found = [choose_blocks(shape_for_triton(of(count))) for count in (1, 4, 12)]
+    assert len({(each.i, each.j) for each in found}) == 1
+    assert [each.num_warps for each in found] == [1, 1, 2]

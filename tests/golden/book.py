@@ -117,7 +117,7 @@ def _printing(
         triton[key] = "".join(code.text for code in codes)
         schedules = [each.text for each in other.compiles[-1].artifacts if each.name == f"{which}.schedule"]
         triton[f"{key} schedule"] = "".join(schedules)
-        return half.forward
+        return lambda: half.forward
 
     def print_graph(
         gm: fx.GraphModule, inputs: Sequence[Any], compile_: Compile, options: Options

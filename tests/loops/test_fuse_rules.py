@@ -271,7 +271,7 @@ def recorded(program: Any, *inputs: torch.Tensor, **options: Any) -> Compile:
     record = Record()
     compile_ = record.compile(record.frame("program", "program.py", 1, "root"))
     record_graph(compile_, "forward", "forward", gm)
-    run = compile_kernels(gm, "forward", compile_, Options(**options))
+    run = compile_kernels(gm, "forward", compile_, Options(**options))()
     torch.testing.assert_close(run(list(inputs)), outputs(program(*inputs)))
     return compile_
 

@@ -14,9 +14,7 @@ import os
 import platform
 import re
 import struct
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -29,7 +27,6 @@ from compiler_core.codegen.build import disk_cache, external
 from compiler_core.codegen.build.external import FOLDER_FAULTS, describe_fault, fault_in_output, fault_of_error
 from compiler_core.codegen.build.kernel_lookups import note_lookup
 from compiler_core.errors import BuildError, MissingTool, TimedOut
-from compiler_core.support.fork_locks import replace_after_fork
 
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"),
@@ -57,8 +54,6 @@ _SUSPECTED_S = 600.0
 _DESCRIPTORS = "/proc/self/fd"
 
 _libraries: dict[str, ctypes.CDLL] = {}
-_lock = threading.RLock()
-replace_after_fork(sys.modules[__name__], "_lock")
 _timed_out: dict[str, str] = {}
 """The error message of each library (by digest) and compiler that timed out in this process; it is not retried."""
 _suspected: dict[str, tuple[int, float]] = {}
@@ -132,13 +127,13 @@ def load(source: str, is_of_graph: bool = False) -> ctypes.CDLL:
     """
     tools = _with_supported_flags(toolchain())
     key = digest(source, tools)
-    with _lock:
-        is_hit = key in _libraries
-        if not is_hit:
-            _libraries[key], is_hit = _find_or_build(source, tools, key)
-        if is_of_graph:
-            note_lookup("kernel cache", key, _key_parts(source, tools), is_hit)
-        return _libraries[key]
+    library, is_hit = _libraries.get(key), True
+    if library is None:
+        library, is_hit = _find_or_build(source, tools, key)
+        library = _libraries.setdefault(key, library)  # another thread may have built it, too
+    if is_of_graph:
+        note_lookup("kernel cache", key, _key_parts(source, tools), is_hit)
+    return library
 
 
 def library_content(source: str) -> bytes:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,10 +47,29 @@ class CompletedProgram(NamedTuple):
     """Whether the program wrote more than the limit, so that the output is truncated."""
 
 
-def _run_handlers() -> None:
-    """Runs handlers of signals that are pending."""
+class Stopped(Exception):
+    """A build was stopped, because the compile that needs it has ended."""
+
+
+_stopping: ContextVar[threading.Event | None] = ContextVar("_stopping", default=None)
+
+
+@contextmanager
+def stopped_by(stopping: threading.Event) -> Iterator[None]:
+    """Context manager in whose context programs are stopped once the event is set."""
+    token = _stopping.set(stopping)
+    try:
+        yield
+    finally:
+        _stopping.reset(token)
+
+
+def check() -> None:
+    """Runs handlers of signals that are pending.  Raises Stopped if the build that runs is to end."""
     from compiler_core.support.interrupts import safe_point  # imports PyTorch, which commands do without
 
+    if (stopping := _stopping.get()) is not None and stopping.is_set():
+        raise Stopped
     safe_point()
 
 
@@ -59,7 +79,7 @@ def run(
     timeout: float,
     limit: int = OUTPUT_LIMIT,
     environment: Mapping[str, str] | None = None,
-    check: Callable[[], None] = _run_handlers,
+    check: Callable[[], None] = check,
 ) -> CompletedProgram:
     """Runs a program to its end, without input, and returns its exit status and outputs.
 

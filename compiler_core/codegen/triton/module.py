@@ -29,16 +29,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from compiler_core.codegen.build.background import POLL_S
+from compiler_core.codegen.build.external import check
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, with_sealed_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
 from compiler_core.loops.schedule.block_sizes import MAX_WARPS
 from compiler_core.support.eager_warnings import silence_warnings
-from compiler_core.support.interrupts import safe_point
 from compiler_core.torch_private import StaticCudaLauncher, cuda_getCurrentRawStream, cuda_getDevice
-
-_POLL_S = 0.1
-"""How often signals are looked for while threads compile."""
 
 
 class Target(NamedTuple):
@@ -164,8 +162,8 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
     with with_sealed_cache() as programs, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         futures = [pool.submit(copy_context().run, made, kernel) for kernel in different.values()]
         try:
-            while wait(futures, timeout=_POLL_S).not_done:
-                safe_point()
+            while wait(futures, timeout=POLL_S).not_done:
+                check()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             programs.stop()

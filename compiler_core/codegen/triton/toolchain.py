@@ -4,6 +4,10 @@ two faults of its PTX are worked around.
 Triton itself keeps a folder of files per kernel and trusts its content.  Here each kernel is one file with a checksum
 (`compiler_core.codegen.build.disk_cache`), unpacked to a temporary folder for Triton to read.
 
+Triton's cache key has a digest of Triton's files.  The library has 460 MB, and each thread that compiles reads it,
+since nothing makes the others wait for the first one: a second of each, or more.  Here the library's digest is the one
+in the list of files of its wheel.
+
 Triton 3.6's LLVM computes small quotients of an index in 16 bits and in pairs; of three quotients, one is in a pair
 with an undefined half.  Where it then takes the pair for a 32-bit offset, the kernel loads from wild addresses.
 
@@ -16,6 +20,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import io
 import os
 import re
@@ -34,7 +39,6 @@ from compiler_core.codegen.build.kernel_lookups import add_lookup
 from compiler_core.errors import MissingTool
 from compiler_core.instruments import tool
 from compiler_core.support.fork_locks import replace_after_fork
-from compiler_core.support.interrupts import safe_point
 
 _lock = threading.RLock()
 replace_after_fork(sys.modules[__name__], "_lock")
@@ -63,8 +67,8 @@ class Programs:
 
     def _check(self) -> None:
         if self._stopped.is_set():
-            raise Stopped
-        safe_point()
+            raise external.Stopped
+        external.check()
 
     def run(
         self, command: list[str], *, check: bool = False, stdout: Any = None, stderr: Any = None, **_: Any
@@ -87,8 +91,40 @@ class Programs:
         return self.run(command, check=True, **options).stdout.encode()
 
 
-class Stopped(Exception):
-    """`Programs.stop` ended a program."""
+@functools.cache
+def _installed_files() -> str | None:
+    """Returns a digest of Triton's files; None if no wheel says that of its library."""
+    import triton
+
+    root = Path(triton.__file__).parent
+    known = {}
+    with suppress(importlib.metadata.PackageNotFoundError):
+        for each in importlib.metadata.distribution("triton").files or ():
+            known[Path(str(each.locate()))] = each
+    found = hashlib.sha256(triton.__version__.encode())
+    for library in sorted(root.rglob("*.so")):
+        installed = known.get(library)
+        if installed is None or installed.hash is None or installed.size != library.stat().st_size:
+            return None
+        found.update(installed.hash.value.encode())
+    for source in sorted(root.rglob("*.py")):
+        found.update(source.read_bytes())
+    return found.hexdigest()
+
+
+@contextmanager
+def _with_short_key() -> Iterator[None]:
+    """Makes Triton take `_installed_files` for the digest of its files inside the block."""
+    cache: Any = importlib.import_module("triton.runtime.cache")
+    digest, before = _installed_files(), getattr(cache, "triton_key", None)
+    if before is None or digest is None:
+        yield
+        return
+    cache.triton_key = lambda: digest
+    try:
+        yield
+    finally:
+        cache.triton_key = before
 
 
 @contextmanager
@@ -124,6 +160,7 @@ def with_sealed_cache() -> Iterator[Programs]:
         knobs.cache.scope(),
         knobs.runtime.scope(),
         triton_lookups(add_lookup, _unheard) if triton_lookups else nullcontext(),
+        _with_short_key(),
         _with_programs(programs),
     ):
         knobs.cache.dir = str(inside)

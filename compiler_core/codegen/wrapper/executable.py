@@ -15,11 +15,13 @@ import math
 import mmap
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from compiler_core.codegen.build.background import BackgroundBuild
 from compiler_core.codegen.cpp import launch as cpp_module
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.wrapper import mersenne
@@ -152,15 +154,29 @@ class Executable:
     """Whether a new value depends on the old one, so that a run that failed must not be repeated."""
 
 
-def load(executable: Executable, constants: Mapping[str, Any]) -> Runner:
-    """Builds the kernels and returns the function.
+def start_build(executable: Executable) -> BackgroundBuild[dict[str, Launcher]]:
+    """Starts to build the kernels, for `load`."""
+    device = torch.cuda.current_device() if "triton" in executable.kernels and torch.cuda.is_available() else None
+
+    def build() -> dict[str, Launcher]:
+        with nullcontext() if device is None else torch.cuda.device(device):  # each thread has a current device
+            return launchers(executable.kernels)
+
+    return BackgroundBuild(build)
+
+
+def load(
+    executable: Executable,
+    constants: Mapping[str, Any],
+    build: BackgroundBuild[dict[str, Launcher]] | None = None,
+) -> Runner:
+    """Builds the kernels, unless `build` does, and returns the function.
 
     It takes the inputs as one list, which a backward empties to free them, and returns the results as a list.  Its
     attributes `executable` and `constants` are the arguments given here.  Raises BuildError if a build fails.
     """
-    scope = (
-        {own: NAMES[name] for own, name in executable.names.items()} | dict(constants) | launchers(executable.kernels)
-    )
+    built = launchers(executable.kernels) if build is None else build.result()
+    scope = {own: NAMES[name] for own, name in executable.names.items()} | dict(constants) | built
     exec(compile(executable.text, f"<cutaway {executable.program}>", "exec"), scope)
     run: Any = scope[executable.function]
     run.executable, run.constants = executable, constants

@@ -84,6 +84,9 @@ class SizeRules:
     light_row_warp_elements: int = 1024
     """The same if rows are strided and fit in registers, if columns are reduced, too, and for elements of two bytes, if
     rows are short, or only results of reductions are stored."""
+    max_accesses_of_a_thread: int = 192
+    """The most loads and stores of a thread for the elements that it keeps of rows.  With more it has no registers for
+    what they read, and the kernel's text, in which nothing repeats, takes seconds to compile."""
     few_elements: int = 4096
     """A kernel of so few elements takes as long as one element takes: each thread processes one."""
     small_block: int = 128
@@ -138,6 +141,7 @@ def override_rules(rules: SizeRules) -> Iterator[None]:
 
 MAX_BLOCK_ELEMENTS = 32768
 MAX_WARPS = 32
+MAX_ROW_WARPS = 16
 
 
 def program_count(loops: ir.Loops, blocks: Blocks | None = None) -> int:
@@ -273,7 +277,10 @@ def choose_blocks(loops: ir.Loops) -> Blocks:
     only_reads = not any(isinstance(s, ir.Store) and loops.is_inner(s) for s in loops.body)
     is_light = is_strided or (_is_wide(loops) and _has_halves(loops) and (only_reads or i * j <= rules.block))
     halves = is_strided and smallest_element_bytes(loops) == 2  # two of them are in a register
-    return Blocks(i, j, _row_warps(i * j // (2 if halves else 1), is_light))
+    warps = _row_warps(i * j // (2 if halves else 1), is_light)
+    accesses = i * j * sum(isinstance(s, ir.Load | ir.Store) and loops.is_inner(s) for s in loops.body)
+    needed = next_power_of_2(max(1, -(-accesses // (32 * rules.max_accesses_of_a_thread))))
+    return Blocks(i, j, max(warps, min(needed, MAX_ROW_WARPS)))
 
 
 def _warps(loops: ir.Loops, elements: int) -> int:
@@ -286,7 +293,8 @@ def _warps(loops: ir.Loops, elements: int) -> int:
 def _row_warps(elements: int, are_light: bool = False) -> int:
     """Returns the number of warps of a program that processes so many elements of rows at a time."""
     rules = current_rules()
-    return max(1, min(16, elements // (rules.light_row_warp_elements if are_light else rules.row_warp_elements)))
+    wanted = elements // (rules.light_row_warp_elements if are_light else rules.row_warp_elements)
+    return max(1, min(MAX_ROW_WARPS, wanted))
 
 
 def _stages(loops: ir.Loops, elements: int) -> int:

@@ -78,7 +78,7 @@ def schedule(loops: ir.Loops, blocks: Blocks) -> Schedule:
                     sub: f32 = sub(v0, amax)
                     store sub[128*i0 + j0] = sub
     ---
-    warps(2)   # so many elements for each thread that accesses are wide
+    warps(2)   # so many elements for each thread that accesses are wide and fit in registers
     forward_0: 2 warps
         program i0_tile < 64 step 8:
             block i0 in i0_tile .. + 8:
@@ -112,7 +112,8 @@ def schedule(loops: ir.Loops, blocks: Blocks) -> Schedule:
             made.apply("block", elements)
         else:
             made.apply("block", elements, reason="a row fits in registers, and is read once")
-    made.apply("warps", blocks.num_warps, reason="so many elements for each thread that accesses are wide")
+    reason = "so many elements for each thread that accesses are wide and fit in registers"
+    made.apply("warps", blocks.num_warps, reason=reason)
     return made
 
 
