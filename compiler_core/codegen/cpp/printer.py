@@ -125,12 +125,6 @@ class NestPrinter(VectorPrinter):
         """The buffers that are read and written."""
         return [b for b in self._loops.reads if b in self._loops.writes]
 
-    def _argument_list(self) -> list[str]:
-        """Returns the names of the function's parameters, for calls of another function."""
-        loops = self._loops
-        buffers = [f"{'out' if b in loops.writes else 'in'}_{b}" for b in loops.arguments]
-        return [*buffers, *loops.symbols, *loops.scalars]
-
     def _function(self, heading: str, body: Callable[[], None]) -> None:
         self._line(f"{heading} noexcept {{")
         with self._text.nested():
@@ -330,7 +324,7 @@ class NestPrinter(VectorPrinter):
         """Prints the number of rows of the block."""
         loop = next(n for n in walk(nodes) if isinstance(n, For) and n.index == self._lane_index)
         self._lane_start, self._lane_count = loop.block or str(loop.start), loop.size or loop.end
-        rest = f"{loop.end} - {self._lane_start}"
+        rest = f"{loop.end} - {self._lane_start}" if self._lane_start != "0" else str(loop.end)
         count = f"{rest} < {self._lane_count} ? {rest} : {self._lane_count}" if loop.block else rest
         self._line(f"const i64 lanes = {count};")
 
@@ -357,5 +351,6 @@ class NestPrinter(VectorPrinter):
             self._float_array_scope(halves, at, self._lane_start, "lane", count),
             self._opened(Loop("lane", "lanes"), SIMD if node.is_vector else None),
         ):
-            self._line(f"const i64 {node.index} = {self._lane_start} + lane;")
+            first = f"{self._lane_start} + " if self._lane_start != "0" else ""
+            self._line(f"const i64 {node.index} = {first}lane;")
             self._do_all(leaves)

@@ -75,6 +75,12 @@ class VectorPrinter(StatementPrinter):
             yield
         self._line("}")
 
+    def _argument_list(self) -> list[str]:
+        """Returns the names of the function's parameters, for calls of another function."""
+        loops = self._loops
+        buffers = [f"{'out' if b in loops.writes else 'in'}_{b}" for b in loops.arguments]
+        return [*buffers, *loops.symbols, *loops.scalars]
+
     def _vector_loop(self, node: For, pragma: str) -> None:
         """Prints a vector loop over an outer index."""
         leaves = _leaves(node)
@@ -93,8 +99,14 @@ class VectorPrinter(StatementPrinter):
 
     @contextmanager
     def _block_loop(self, loop: Loop, lanes: int) -> Iterator[None]:
-        """Opens a call of ``each`` for `loop` in blocks; the caller closes it after the scope."""
-        self._line(f"each<{lanes}>({loop.start}, {loop.end}, [&](i64 from, auto count) INLINE {{")
+        """Opens a call of ``each`` for `loop` in blocks; the caller closes it after the scope.
+
+        A store of one byte may write to any variable that is captured by reference, as far as a compiler knows.  It
+        would load the kernel's pointers again for each element, so they are captured by value then.
+        """
+        stores_bytes = any(self._buffers[b].dtype.itemsize == 1 for b in self._loops.writes)
+        captured = ", ".join(["&", *(self._argument_list() if stores_bytes else [])])
+        self._line(f"each<{lanes}>({loop.start}, {loop.end}, [{captured}](i64 from, auto count) INLINE {{")
         with self._text.nested():
             self._line("constexpr i32 lanes = count;")
             yield

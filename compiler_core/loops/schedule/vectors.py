@@ -15,12 +15,15 @@ from compiler_core.support.size_expr import Int
 VECTOR_BYTES = 64
 """Bytes of the longest vector registers; a vector has as many elements as the narrowest type needs to fill one."""
 
+SHORT_INTEGERS = (torch.int8, torch.uint8, torch.int16)
+
 
 def lane_count(loops: ir.Loops, loop: For) -> int:
     """Returns the number of elements of a vector of `loop`; with fewer, compilers use shorter ones for all of it."""
     computed = _computed(loop)
     converted = {id(s) for s in _converted(loops, loop, computed)}
     types = [_memory_type(loops, s) for s in computed if isinstance(s, ir.Load | ir.Store) and id(s) not in converted]
+    types += [s.dtype for s in computed if isinstance(s, ir.Compute) and s.dtype in SHORT_INTEGERS]
     lanes = VECTOR_BYTES // min([4, *(each.itemsize for each in types)])
     return 1 << min(loop.end, lanes).bit_length() - 1 if isinstance(loop.end, int) and not loop.block else lanes
 
