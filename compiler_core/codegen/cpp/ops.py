@@ -44,8 +44,9 @@ TEXTS = {
     "neg": "({t})(-{0})",
     "not": "({t})(~{0})",
     "sign": "({t})(({0} > 0) - ({0} < 0))",
-    "maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
-    "minimum": "{0} < {1} || {0} != {0} ? {0} : {1}",
+    # the comparison is one instruction, which returns the second operand if either is NaN; adding -0 changes no value
+    "maximum": "({0} > {1} ? {0} : {1}) + ({0} != {0} ? {0} : -0.0{f})",
+    "minimum": "({0} < {1} ? {0} : {1}) + ({0} != {0} ? {0} : -0.0{f})",
     "isnan": "{0} != {0}",
     "isinf": "__builtin_fabs{f}({0}) == __builtin_inf{f}()",
     # __builtin_signbitf of a float made from bits stops g++ 12 with an internal error
@@ -55,7 +56,12 @@ TEXTS = {
     "floordiv": "({t})({0} / {1} - ({0} % {1} != 0 && (({0} < 0) != ({1} < 0))))",
     "mod": "[](auto r, auto d) {{ return ({t})(r != 0 && (r < 0) != (d < 0) ? r + d : r); }}({rest}, {1})",
 }
-INTEGER_TEXTS = {"abs": "({t})({0} < 0 ? -{0} : {0})", "fmod": "({t})({0} % {1})"}
+INTEGER_TEXTS = {
+    "abs": "({t})({0} < 0 ? -{0} : {0})",
+    "fmod": "({t})({0} % {1})",
+    "maximum": "{0} > {1} ? {0} : {1}",
+    "minimum": "{0} < {1} ? {0} : {1}",
+}
 """The texts for integers that differ from those for floats."""
 
 RESERVED_NAMES = re.compile(

@@ -41,7 +41,7 @@ OPS: dict[str, Op] = {
     # the quotient is rounded down (floordiv) or towards 0 (truncdiv); `mod` has the sign of the divisor, `fmod` that
     # of the dividend.  An integer divisor is a Literal other than 0, since eager raises on 0.
     **{name: Op(2, 6) for name in ("floordiv", "truncdiv", "mod", "fmod")},
-    **{name: Op(2) for name in ("minimum", "maximum")},  # NaN if an argument is
+    **{name: Op(2, 3) for name in ("minimum", "maximum")},  # NaN if an argument is
     "pow": Op(2, 20),
     "atan2": Op(2, 20),
     "neg": Op(1),
