@@ -7,7 +7,7 @@ import pytest
 from compiler_core.loops import ir
 from compiler_core.loops.fuse import rules
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.cpu import MAX_ROWS, TILE_ELEMENTS, kernel_kind, rows_per_tile
+from compiler_core.loops.schedule.cpu import MAX_ROWS, TILE_ELEMENTS, kernel_kind, rows_per_tile, schedule
 from tests.loops.docstring_examples import graph
 
 SHIFTED = "aten.exp(aten.sub(x, aten.amax(x, [-1], True)))"
@@ -49,3 +49,26 @@ def test_rows_with_a_scan_are_not_tiled() -> None:
 @pytest.mark.parametrize(("length", "rows"), [(32, 8), (128, 8), (129, 4), (512, 2), (513, 1), (1024, 1), (1025, 1)])
 def test_a_tile_has_a_power_of_two_of_rows(length: int, rows: int) -> None:
     assert rows_per_tile(fused(SOFTMAX, x=f"f32[64, {length}]")) == rows
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("aten.sum(aten.embedding(w, i), [1])", "lanes"),  # neighbours in a row of the weight are adjacent
+        ("aten.sum(aten.mul(aten.embedding(w, i), aten.embedding(w, i)), [2])", "rows"),
+    ],
+)
+def test_an_index_read_from_a_tensor_separates_elements_in_memory(expression: str, kind: str) -> None:
+    assert kernel_kind(fused(expression, w="f32[100, 64]", i="i64[32, 20]")) == kind
+
+
+def test_the_columns_of_gathered_rows_are_the_innermost_loop() -> None:
+    program = lower(graph("aten.index_add(z, 0, i, aten.index(x, [j]))", "cpu", z="f32[9, 40]", x="f32[9, 40]",
+                          i="i64[30]", j="i64[30]"), "forward")  # fmt: skip
+    update = next(s for s in rules.fuse(program).program.steps if isinstance(s, ir.Loops) and s.scatters)
+    assert update.outer == (30, 40)
+
+
+def test_a_vector_is_as_long_as_its_narrowest_conversion_needs() -> None:
+    loops = fused("aten.mul(aten._to_copy(x, dtype=torch.int8), aten.sum(x, [1], True))", x="f32[64, 2000]")
+    assert {loop.lanes for loop in schedule(loops).nest.find("j0")} == {16, 64}

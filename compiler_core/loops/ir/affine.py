@@ -282,9 +282,9 @@ def _stride_weights(loops: Loops) -> list[int]:
     far = [0] * len(loops.space)
     for statement in loops.body:
         if isinstance(statement, (Load, Store)):
-            for k, stride in enumerate(statement.address.strides):
-                weight = 2 if isinstance(statement, Store) else 1
-                far[k] += weight * abs(hint(stride))
+            weight = 2 if isinstance(statement, Store) else 1
+            for k, stride in enumerate(loops.far_strides(statement.address)):
+                far[k] += weight * stride
     return far
 
 

@@ -108,6 +108,28 @@ class Loops:
         """The sizes of the positions, by name."""
         return {s.name: s.size for s in self.body if isinstance(s, Position)}
 
+    @cached_property
+    def _position_indices(self) -> dict[str, frozenset[int]]:
+        """The numbers of the indices with which each position changes, by its name."""
+        found: dict[str, frozenset[int]] = {}
+        for s in self.body:
+            if not isinstance(s, Store):
+                own = {k for a in addresses(s) for k, stride in enumerate(a.strides) if stride}
+                of_arguments = (found.get(a, frozenset()) for a in s.arguments if isinstance(a, str))
+                found[s.name] = frozenset(own).union(*of_arguments)
+        return {name: found[name] for name in self.position_sizes}
+
+    def far_strides(self, address: Address) -> tuple[int, ...]:
+        """How far apart in memory the elements are for neighbouring values of each index, for the captured sizes.
+
+        With an index that a position of the address changes with, neighbours are at least that position's factor apart.
+        """
+        far = [abs(hint(stride)) for stride in address.strides]
+        for name, factor in address.values:
+            for k in self._position_indices[name]:
+                far[k] += abs(hint(factor))
+        return tuple(far)
+
     @property
     def numbers(self) -> list[Int]:
         """All sizes, and all numbers in addresses."""

@@ -29,8 +29,6 @@ MAX_CUTS = 9
 """The range of an index is cut into at most this many parts."""
 TRANSPOSE_TILE = (128, 256)
 """Rows and columns of a tile of a transposition: their pages fit the processor's TLB."""
-FEW_OPERATIONS = 10
-"""The cost of a function such as exp (`ir.OPS`); a loop that costs less for an element is bound by loads and stores."""
 SHORT_VECTOR = 8
 """Lanes of a loop that is bound by its loads and stores: longer vectors cross a cache line at each access, and take up
 to 1.15 times as long."""
@@ -136,7 +134,12 @@ def _vectorize_elements(made: Schedule, last: str) -> None:
     if _converts_float16(made, last):
         made.apply("vectorize", last, reason="float16 is converted for whole vectors")
     elif is_bound_by_memory(made.loops):
-        made.apply("vectorize", last, SHORT_VECTOR, reason="few operations: longer vectors would cross cache lines")
+        made.apply(
+            "vectorize",
+            last,
+            SHORT_VECTOR,
+            reason="fewer operations than accesses: longer vectors would cross cache lines",
+        )
     else:
         made.apply("vectorize", last, reason=f"{last} is the innermost loop")
 
@@ -158,11 +161,15 @@ def _schedule_lanes(made: Schedule, work: Int) -> None:
     loops = made.loops
     rank, size = len(loops.outer), loops.outer[-1]
     names, last = loops.index_names, loops.index_names[rank - 1]
-    made.apply("split", last, min(MAX_LANES, size) if isinstance(size, int) else MAX_LANES,
-               reason="accumulators for a block of rows fit the cache")  # fmt: skip
+    around = [*names[: rank - 1]]
+    if not isinstance(size, int) or size > MAX_LANES:
+        made.apply("split", last, MAX_LANES, reason="accumulators for a block of rows fit the cache")
+        around.append(f"{last}_tile")
     made.apply("reorder", *names[rank:], last, reason=f"adjacent elements in memory differ in {last}")
+    made.apply_if_changed("hoist", last, reason=f"the same for each {last}")
     made.apply("vectorize", last, reason=f"{last} is contiguous")
-    _use_threads(made, work, [*names[: rank - 1], f"{last}_tile"])
+    if around:
+        _use_threads(made, work, around)
 
 
 def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:
@@ -250,7 +257,8 @@ def has_contiguous_outer(loops: ir.Loops) -> bool:
     if not loops.outer or loops.column_stores or hint(loops.outer[-1]) < 8:
         return False
     at = len(loops.outer) - 1
-    inner = [s.address.strides for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
+    accesses = [s.address for s in loops.body if isinstance(s, (ir.Load, ir.Store)) and loops.is_inner(s)]
+    inner = [loops.far_strides(address) for address in accesses]
     far = sum(s[at] not in (0, 1) for s in inner)
     return far < sum(1 not in s[at + 1 :] and any(s[at + 1 :]) for s in inner)
 
@@ -323,9 +331,11 @@ def transposed_index(loops: ir.Loops) -> int | None:
 
 
 def is_bound_by_memory(loops: ir.Loops) -> bool:
-    """Whether the loops load only values of 4 bytes, and have few operations."""
+    """Whether the loops have fewer operations than loads and stores, and load only values of 4 bytes."""
     operations = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
-    return operations < FEW_OPERATIONS and all(s.dtype.itemsize == 4 for s in loops.body if isinstance(s, ir.Load))
+    loads = [s for s in loops.body if isinstance(s, ir.Load)]
+    stores = sum(isinstance(s, ir.Store) for s in loops.body)
+    return operations < len(loads) + stores and all(s.dtype.itemsize == 4 for s in loads)
 
 
 def values_to_store(loops: ir.Loops) -> frozenset[str]:
