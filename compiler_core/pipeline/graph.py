@@ -69,6 +69,7 @@ from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
 from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
+from compiler_core.loops.schedule.unrolling import unroll_short_loops
 from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.pipeline.parts import compile_parts, split_host_part
 from compiler_core.records import Compile, CudaGraph
@@ -350,10 +351,11 @@ def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile)
 
 
 def schedule_loops(program: ir.Program) -> ir.Program:
-    """Splits loops that need several passes or several kernels, and lays out buffers as their readers need them.
+    """Splits loops that need several passes or kernels, unrolls short ones, and lays out buffers for their readers.
 
     Raises CompilerBug if a kernel's buffers are not all on one device that has kernels.
     """
-    scheduled = update_in_place(memory_plan.with_result_layouts(split_reductions(split_passes(program))))
+    split = unroll_short_loops(split_reductions(split_passes(program)))
+    scheduled = update_in_place(memory_plan.with_result_layouts(split))
     ir.check_devices(scheduled)
     return scheduled

@@ -39,6 +39,7 @@ from compiler_core.loops.lower.scattering import write_in_place
 from compiler_core.loops.schedule import cpu, gpu
 from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
+from compiler_core.loops.schedule.unrolling import unroll_short_loops
 from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.tools.changes.schedule_from_text import read_schedule
 
@@ -78,7 +79,8 @@ def fused(rule: str, expression: str, device: str = "cpu", **inputs: str) -> Non
 def split(rule: str, expression: str, device: str = "cuda", **inputs: str) -> None:
     """Prints the loops of an expression, fused, before and after a schedule rule."""
     before = rules.fuse(named(lower(graph(expression, device, **inputs), "forward"), list(inputs))).program
-    after = {"split_passes": split_passes, "split_reductions": split_reductions}[rule](before)
+    made_by = {"split_passes": split_passes, "split_reductions": split_reductions, "unroll": unroll_short_loops}
+    after = made_by[rule](before)
     print(text(before), "---", text(after), sep="\n")
 
 

@@ -303,7 +303,7 @@ def rename_conflicting(body: Sequence[ir.Statement], other: Sequence[ir.Statemen
     renamed: dict[str, ir.Argument] = {}
     result: list[ir.Statement] = []
     for statement in body:
-        statement = _rename_arguments(statement, renamed)
+        statement = ir.rename_arguments(statement, renamed)
         if not isinstance(statement, ir.Store):
             name = unused_name(statement.name, taken)
             taken.add(name)
@@ -336,7 +336,7 @@ def merge_bodies(
     for number, statement in enumerate((*first, *second)):
         if number == len(first):  # the second may use names of the first for other values
             values = {b: renamed.get(v, v) if isinstance(v, str) else v for b, v in values.items()}
-        statement = _rename_arguments(statement, renamed)
+        statement = ir.rename_arguments(statement, renamed)
         if isinstance(statement, ir.Store):
             result.append(statement)
             continue
@@ -363,34 +363,13 @@ def merge_bodies(
     return ir.eliminate_dead_code(result)
 
 
-def _rename_arguments(statement: ir.Statement, renamed: Mapping[str, ir.Argument]) -> ir.Statement:
-    """Returns `statement` with its arguments replaced as `renamed` says, including positions in addresses."""
-    if not any(argument in renamed for argument in statement.arguments):
-        return statement
-
-    def new(argument: ir.Argument) -> ir.Argument:
-        return renamed.get(argument, argument) if isinstance(argument, str) else argument
-
-    def position(name: str) -> str:
-        found = renamed.get(name, name)
-        assert isinstance(found, str)  # a position is never replaced by a literal
-        return found
-
-    statement = ir.map_addresses(statement, lambda address: address.renamed(position))
-    if isinstance(statement, ir.Compute):
-        return replace(statement, arguments=tuple(map(new, statement.arguments)))
-    if isinstance(statement, (ir.Reduce, ir.Scan, ir.Store, ir.Position)):
-        return replace(statement, value=new(statement.value))
-    return statement
-
-
 def structural_key(loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> Hashable:
     """Returns a key that is equal for loop nests which differ only in the names of loops, values and buffers."""
     numbers = {b: str(n) for n, b in enumerate(dict.fromkeys(loops.arguments))}
     renamed: dict[str, ir.Argument] = {}
     body: list[ir.Statement] = []
     for number, statement in enumerate(loops.body):
-        statement = _rename_arguments(statement, renamed)
+        statement = ir.rename_arguments(statement, renamed)
         if isinstance(statement, (ir.Load, ir.Store)):
             statement = replace(statement, buffer=numbers[statement.buffer])
         if not isinstance(statement, ir.Store):

@@ -128,4 +128,5 @@ from compiler_core.loops.ir.statements import (
     dependencies,
     eliminate_dead_code,
     map_addresses,
+    rename_arguments,
 )

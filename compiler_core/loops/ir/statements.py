@@ -5,7 +5,7 @@ Two helpers are here, too: dead-code elimination and dependencies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 from typing import NamedTuple
@@ -295,6 +295,27 @@ def map_addresses(statement: Statement, change: Callable[[Address], Address]) ->
         statement = replace(statement, within=within)
     if isinstance(statement, (Load, Index, Store)):
         statement = replace(statement, address=change(statement.address))
+    return statement
+
+
+def rename_arguments(statement: Statement, renamed: Mapping[str, Argument]) -> Statement:
+    """Returns `statement` with its arguments replaced as `renamed` says, including positions in addresses."""
+    if not any(argument in renamed for argument in statement.arguments):
+        return statement
+
+    def new(argument: Argument) -> Argument:
+        return renamed.get(argument, argument) if isinstance(argument, str) else argument
+
+    def position(name: str) -> str:
+        found = renamed.get(name, name)
+        assert isinstance(found, str)  # a position is never replaced by a literal
+        return found
+
+    statement = map_addresses(statement, lambda address: address.renamed(position))
+    if isinstance(statement, Compute):
+        return replace(statement, arguments=tuple(map(new, statement.arguments)))
+    if isinstance(statement, (Reduce, Scan, Store, Position)):
+        return replace(statement, value=new(statement.value))
     return statement
 
 
