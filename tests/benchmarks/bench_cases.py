@@ -47,7 +47,8 @@ def flat(value: Any) -> list[torch.Tensor]:
 def error(found: Any, exact: Any) -> float:
     """Returns the largest relative error of any result, in the 2-norm."""
     pairs = zip(flat(found), flat(exact), strict=True)
-    return max(float((a.double() - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs if b.is_floating_point())
+    errors = (float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30)) for a, b in pairs)
+    return max(errors)
 
 
 def seconds(run: Run, device: str, calls: int) -> float:
