@@ -71,6 +71,7 @@ def compare(name: str, train: bool, rounds: int) -> tuple[Run, Run, float]:
 
 
 def _core(name: str, train: bool) -> Run:
+    compiler_core.reset()  # a compile of an equal model would be used again
     model, arguments = _fresh(name, train)
     compiled = compiler_core.compile(model, backend="eager", strict=True)
     seconds, result = _timed(compiled, model, arguments, train)

@@ -145,11 +145,15 @@ class ArrayValue(Value):
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         self.install_guards(tx)
-        if name in ("shape", "ndim", "size"):
+        if name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes"):
             if self.source is not None:
                 return tx.capture.outside.wrap(getattr(self.real, name), AttrSource(self.source, name))
             fake = self.tensor(tx).fake(tx)
-            found = {"shape": tuple(fake.shape), "ndim": fake.dim(), "size": fake.numel()}
+            dtype = torch.empty(0, dtype=fake.dtype, device="cpu").numpy().dtype
+            found = {
+                "shape": tuple(fake.shape), "ndim": fake.dim(), "size": fake.numel(), "dtype": dtype,
+                "itemsize": dtype.itemsize, "nbytes": fake.numel() * dtype.itemsize,
+            }  # fmt: skip
             return from_python(found[name])
         if name == "T":
             return self.call_method(tx, "transpose", [], {})

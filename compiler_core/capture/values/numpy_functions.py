@@ -7,6 +7,8 @@ return must have NumPy's dtype and shape, and must be a view where NumPy's resul
 # mypy: ignore-errors
 # ruff: noqa: D103
 
+import builtins
+
 import torch
 
 
@@ -251,4 +253,6 @@ def full_like(a, fill_value, dtype=None):
 def array(object, dtype=None):
     if isinstance(object, torch.Tensor):
         return object.clone() if object.dtype == dtype else object.to(dtype)
+    if len(object) > 0 and builtins.all(isinstance(each, torch.Tensor) for each in object):
+        return torch.stack([each.to(dtype) for each in object])
     return torch.tensor(object, dtype=dtype)

@@ -645,3 +645,9 @@ def nested_structures(tree):
 
     flat = dict(walk(tree))
     return {k: v * 2 for k, v in flat.items()}, torch.cat(list(flat.values())), len(flat)
+
+
+@program(X)
+def sizes_by_division(x):
+    n = torch.div(x.shape[0] * 4, 3, rounding_mode="trunc") - 1
+    return x.new_zeros((n + 1, 2)), x * n, torch.add(x.shape[1], 0.5)

@@ -81,12 +81,16 @@ def is_tensor_function(obj: Any, on_tensors: bool) -> bool:
     if isinstance(obj, (OpOverload, OpOverloadPacket)):
         return not str(obj).startswith(COMMUNICATING)
     if not on_tensors:
-        return False
+        return obj in _OF_NUMBERS
     if getattr(obj, "__objclass__", None) in (TensorBase, torch.Tensor):
         return False  # a method: `TensorValue` decides which methods become nodes
     if obj in BINARY or obj in INPLACE or obj in UNARY:
         return True
     return is_c_function_of_torch(obj)
+
+
+_OF_NUMBERS = frozenset({torch.add, torch.sub, torch.mul, torch.div, torch.true_divide, torch.floor_divide})
+"""Functions that may get numbers alone, of which they make a tensor."""
 
 
 def is_c_function_of_torch(obj: Any) -> bool:

@@ -26,7 +26,7 @@ from compiler_core.capture.values.arrays import (
     reversed_by,
 )
 from compiler_core.capture.values.base import Value
-from compiler_core.capture.values.builtin.constant import ConstantValue, exception_from_error
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, exception_from_error
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.capture.values.builtin.static import StaticValue, fold
 from compiler_core.capture.values.tensor import TensorValue
@@ -40,7 +40,8 @@ numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installe
 # functions and classes of NumPy that compute numbers from numbers
 _PURE_NAMES = (
     "prod sum max min mean sqrt exp log log2 log10 sin cos tan tanh arctan floor ceil trunc round abs absolute sign "
-    "power maximum minimum isnan isinf isfinite float16 float32 float64 int8 int16 int32 int64 uint8 bool_"
+    "power maximum minimum isnan isinf isfinite float16 float32 float64 int8 int16 int32 int64 uint8 bool_ "
+    "dtype promote_types result_type can_cast"
 ).split()
 PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
 NO_FUNCTIONS = ("flatten", "astype")
@@ -88,8 +89,22 @@ if numpy is not None:
         raise Unsupported("NumPy", name_of(fn))
 
     @handles(numpy.asarray)
-    def _asarray(tx: Interpreter, array: Value) -> Value:
-        return array if isinstance(array, ArrayValue) and not array.is_number else call_named(tx, "array", [array], {})
+    def _asarray(tx: Interpreter, array: Value, dtype: Value = NONE) -> Value:
+        if not isinstance(array, ArrayValue) or array.is_number:
+            return call_named(tx, "array", [array, dtype], {})
+        if tx.is_none(dtype) or array.get_attr(tx, "dtype").constant(tx) == numpy.dtype(dtype.constant(tx)):
+            return array
+        return array.call_method(tx, "astype", [dtype], {})
+
+    @handles_each(numpy.ndim, numpy.shape, numpy.size)
+    def _sizes(fn: Any, tx: Interpreter, array: Value) -> Value:
+        if not isinstance(array, ArrayValue):
+            raise Unsupported("NumPy", name_of(fn))
+        return array.get_attr(tx, fn.__name__)
+
+    @handles_each(numpy.issubdtype, numpy.isscalar)
+    def _query(fn: Any, tx: Interpreter, *args: Value) -> Value:
+        return fold(tx, fn, args, {})
 
     @handles_each(numpy.flip, numpy.fliplr, numpy.flipud)
     def _flip(fn: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:

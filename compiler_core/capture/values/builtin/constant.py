@@ -90,6 +90,7 @@ def check_arguments(function: Any, arguments: Sequence[Any]) -> None:
 
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented))
 TORCH_ATOMS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+NUMPY_ATOMS = (*NUMPY_NUMBERS, *((sys.modules["numpy"].dtype,) if NUMPY_NUMBERS else ()))
 
 
 UNSUPPORTED_EXCEPTIONS = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, BaseExceptionGroup)
@@ -103,7 +104,7 @@ def is_instance(obj: Any, classes: Any) -> bool:
 
 def is_atom(obj: Any) -> bool:
     """Whether `obj` is immutable, compares by value, and can be a constant of a graph or a code object."""
-    return type(obj) in ATOMS or is_instance(obj, (*TORCH_ATOMS, *NUMPY_NUMBERS, enum.Enum)) or is_plain_object(obj)
+    return type(obj) in ATOMS or is_instance(obj, (*TORCH_ATOMS, *NUMPY_ATOMS, enum.Enum)) or is_plain_object(obj)
 
 
 class ConstantValue(Value):
