@@ -169,9 +169,16 @@ def test_indices_that_are_arrays(a, x):
 @same_as_eager(graphs=1, breaks=[], compiles=1, inputs=lambda: (np.arange(6, dtype=np.float32).reshape(2, 3),))
 def test_facts_of_arrays(a):
     made, wide = a * 2, a.astype(np.promote_types(a.dtype, np.dtype("float64")))
-    facts = [(b.dtype, b.dtype.name, b.itemsize, b.nbytes, np.shape(b), np.size(b), np.ndim(b)) for b in (a, made, wide)]
+    facts = [
+        (b.dtype, b.dtype.name, b.itemsize, b.nbytes, np.shape(b), np.size(b), np.ndim(b)) for b in (a, made, wide)
+    ]
     asked = np.issubdtype(made.dtype, np.floating), np.issubdtype(type(2), np.integer), np.isscalar(2), np.isscalar("a")
-    dtypes = np.result_type(np.int8, np.float32), np.can_cast(np.float64, np.int8), wide.dtype == float, made.dtype != float
+    dtypes = (
+        np.result_type(np.int8, np.float32),
+        np.can_cast(np.float64, np.int8),
+        wide.dtype == float,
+        made.dtype != float,
+    )
     same = np.asarray(a, dtype=np.float32) is a, np.asarray(a, dtype="float64"), np.asarray(made) is made
     return made, facts, asked, dtypes, same, np.array([a, made]), np.array([wide[0], a[1]]), np.zeros(2, a.dtype)
 
