@@ -354,3 +354,22 @@ class NestPrinter(VectorPrinter):
             first = f"{self._lane_start} + " if self._lane_start != "0" else ""
             self._line(f"const i64 {node.index} = {first}lane;")
             self._do_all(leaves)
+            for inside in node.body:
+                if isinstance(inside, Accumulate):
+                    self._accumulate_few(inside)
+
+    def _accumulate_few(self, node: Accumulate) -> None:
+        """Prints an unrolled loop over a few elements of a row of a block."""
+        reductions = [r for r in node.reductions if isinstance(r, ir.Reduce)]
+        (loop,) = node.body
+        assert isinstance(loop, For)
+        for reduce in reductions:
+            self._line(f"{element_type(reduce)} {accumulator(reduce, 'few')} = {identity(reduce)};", reduce)
+        around, self._suffix = self._suffix, "few"
+        self._line(f"#pragma GCC unroll {loop.size}")
+        with self._nested([loop], ""):
+            self._do_all([n for n in loop.body if isinstance(n, Do)])
+        self._suffix = around
+        for reduce in reductions:
+            few, all_rows = accumulator(reduce, "few"), accumulator(reduce, "lane[lane]")
+            self._line(update(reduce, all_rows, few, propagates_nan(reduce)), reduce)

@@ -150,7 +150,8 @@ class StatementPrinter:
     def _add_to_accumulator(self, statement: ir.Reduce) -> None:
         value, suffix, has_nan = self._argument(statement.value), self._suffix, propagates_nan(statement)
         if self._lane_index:
-            self._line(update(statement, accumulator(statement, "lane[lane]"), value, has_nan), statement)
+            into = accumulator(statement, "few" if self._suffix == "few" else "lane[lane]")
+            self._line(update(statement, into, value, has_nan), statement)
             return
         self._line(update(statement, accumulator(statement, suffix), value), statement)
         if has_nan:

@@ -56,6 +56,8 @@ def loop_of(node: For) -> Loop:
     if not node.block:
         return Loop(node.index, str(node.end), str(node.start), node.step)
     block, end = f"{node.block} + {node.size}", node.end
+    if isinstance(node.end, int) and isinstance(node.start, int) and (node.end - node.start) % node.size == 0:
+        return Loop(node.index, block, node.block, node.step)
     return Loop(node.index, f"({block} < {end} ? {block} : {end})", node.block, node.step)
 
 

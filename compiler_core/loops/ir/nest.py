@@ -35,7 +35,7 @@ from compiler_core.loops.ir.statements import Reduce, Scan, Statement, Store, ad
 from compiler_core.support.size_expr import Int
 
 How = OneOf["compute", "keep", "read", "write"]
-Place = OneOf["row", "lanes", "block", "columns"]
+Place = OneOf["row", "lanes", "block", "few", "columns"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ class Accumulate:
         row      one variable for each; sums of float32 are float64
         lanes    an element for each lane of the vector loop, which is the body
         block    an array with an element for each index of a block of outer indices
+        few      one variable for each, in the element type, inside a loop over the outer indices of such a block
         columns  arrays over the inner indices, of stores that reduce over outer indices
     """
 
@@ -138,7 +139,14 @@ class Accumulate:
     def text(self) -> str:
         """Returns the heading."""
         names = [s.buffer if isinstance(s, Store) else s.name for s in (*self.reductions, *self.scans)]
-        where = {"row": "", "part": "", "lanes": " in lanes", "block": " in a block", "columns": " in columns"}
+        where = {
+            "row": "",
+            "part": "",
+            "lanes": " in lanes",
+            "block": " in a block",
+            "few": "",
+            "columns": " in columns",
+        }
         return f"accumulate {', '.join(names)}{where[self.place]}:"
 
 

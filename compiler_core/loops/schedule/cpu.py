@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.rewrites import ROW_BYTES, last_index_is_disjoint
+from compiler_core.loops.schedule.rewrites import ROW_BYTES, is_around_lanes, last_index_is_disjoint
 from compiler_core.loops.schedule.script import Schedule
 from compiler_core.loops.schedule.vectors import converts_float16
 from compiler_core.support.size_expr import Int, Size, Undecided, hint, prod
@@ -46,6 +46,8 @@ SCAN_BLOCK = 128
 """Elements of a row that a scan processes at a time, between the loops before and after it."""
 SUMMED_BLOCK = 256
 """The same for running sums of float32, which are vectorised in a function that is called for each block."""
+MAX_JAMMED_STATEMENTS = 24
+"""The largest number of statements of a kernel that adds several elements of a row before it stores their sum."""
 COLUMN_ROWS = 8
 """Rows whose columns are summed in the element type: more are not faster, and less accurate."""
 CONVERTED_BLOCK = 128
@@ -168,8 +170,22 @@ def _schedule_lanes(made: Schedule, work: Int) -> None:
     made.apply("reorder", *names[rank:], last, reason=f"adjacent elements in memory differ in {last}")
     made.apply_if_changed("hoist", last, reason=f"the same for each {last}")
     made.apply("vectorize", last, reason=f"{last} is contiguous")
+    if _sums_in_memory(made):
+        made.apply(
+            "jam", names[-1], COLUMN_ROWS, reason="sums of few elements stay in registers, exact enough in their type"
+        )
     if around:
         _use_threads(made, work, around)
+
+
+def _sums_in_memory(made: Schedule) -> bool:
+    """Whether few statements add floats to accumulators in memory, so that those cost the most."""
+    loops, last = made.loops, made.loops.index_names[-1]
+    if len(loops.body) > MAX_JAMMED_STATEMENTS or not isinstance(loops.inner[-1], int) or loops.inner[-1] < COLUMN_ROWS:
+        return False
+    halves = any(isinstance(s, ir.Load) and s.dtype is torch.float16 for s in loops.body)
+    sums = any(isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype.is_floating_point for s in loops.body)
+    return sums and not halves and any(is_around_lanes(made.nest, loop) for loop in made.nest.find(last))
 
 
 def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:

@@ -11,6 +11,8 @@ import ast
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
+import torch
+
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, map_nodes, statements, walk
@@ -23,6 +25,8 @@ MAX_VECTOR = 1024
 """The maximum number of elements of a vector, many times that of the largest registers."""
 MAX_DISTRIBUTED = 256
 """The maximum number of rows whose values are kept in arrays between loops."""
+MAX_JAMMED = 64
+"""The maximum number of elements that are accumulated in a register before they reach an array."""
 MAX_CHUNK = 4096
 """The maximum number of elements whose values are kept in arrays around a scan."""
 ROW_BYTES = 32 * 1024
@@ -537,6 +541,63 @@ def _with_lanes(node: Accumulate) -> Accumulate:
         return [Accumulate(added, (), (inside,), "lanes")] if added else [inside]
 
     return replace(node, body=map_nodes(node.body, change))
+
+
+def jam(nest: Nest, index: str, count: int) -> Nest:
+    """Unrolls loops over the elements of rows, and moves the copies inside the loops over the rows of a block.
+
+    `count` elements of each row are accumulated in the element type, in a register, before they reach the accumulators
+    of the block.  The rest of the elements follows in another loop.
+
+    >>> rewritten("aten.sum(x, [0])", "reorder(j0, i0)\\nvectorize(i0)\\njam(j0, 4)", x="f32[30, 8]")
+    forward_0:
+        accumulate sum_1 in a block:
+            for j0_tile < 28 step 4:
+                vector i0 < 8:
+                    accumulate sum_1:
+                        for j0 in j0_tile .. + 4:
+                            v0: f32 = load x[i0 + 8*j0]
+                            sum_1: f32 = sum over j of v0
+            for j0 in 28 .. 30:
+                vector i0 < 8:
+                    v0: f32 = load x[i0 + 8*j0]
+                    sum_1: f32 = sum over j of v0
+        vector i0 < 8:
+            read sum_1
+            store sum_1[i0] = sum_1
+    """
+    found = [loop for loop in found_loops(nest, index) if is_around_lanes(nest, loop)]
+    expect(bool(found), f"no loop over {index} has only a loop over rows inside, with an accumulator for each")
+    expect(isinstance(count, int) and 1 < count <= MAX_JAMMED, f"jam takes 2 to {MAX_JAMMED} elements, not {count}")
+    expect(
+        all(isinstance(loop.end, int) for loop in found), f"the number of elements of {index} is known at the call only"
+    )
+    halves = any(isinstance(s, ir.Load) and s.dtype is torch.float16 for s in nest.loops.body)
+    expect(not halves, "float16 is converted for all rows of a block at a time")
+    tile = f"{index}_tile"
+
+    def change(loop: For) -> Sequence[Node]:
+        if loop not in found or loop.block or loop.end < count:
+            return [loop]
+        (rows,) = loop.body
+        assert isinstance(rows, For)
+        whole = loop.end - loop.end % count
+        through = replace(loop, body=rows.body, block=tile, size=count, end=whole)
+        own = {id(do.statement) for do in statements(rows.body)}
+        reductions = tuple(s for s in nest.loops.body if isinstance(s, ir.Reduce) and id(s) in own)
+        jammed = replace(rows, body=(Accumulate(reductions, (), (through,), "few"),))
+        rest = [replace(loop, start=whole)] if whole < loop.end else []
+        return [replace(loop, index=tile, step=count, end=whole, body=(jammed,)), *rest]
+
+    return change_loops(nest, index, change)
+
+
+def is_around_lanes(nest: Nest, loop: For) -> bool:
+    """Whether a loop has only a loop over rows inside, whose elements are accumulated in a block."""
+    rows = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(rows, For) or rows.index != nest.lane_index:
+        return False
+    return any(isinstance(do.statement, ir.Reduce) and do.how == "compute" for do in statements(rows.body))
 
 
 def parallelize(nest: Nest, *indices: str, condition: str = "") -> Nest:

@@ -12,7 +12,7 @@ from compiler_core.loops.schedule import gpu_rewrites, rewrites
 
 _CPU = (
     *(rewrites.split, rewrites.cut, rewrites.reorder, rewrites.distribute, rewrites.hoist, rewrites.keep),
-    *(rewrites.partial, rewrites.vectorize, rewrites.parallelize),
+    *(rewrites.partial, rewrites.vectorize, rewrites.jam, rewrites.parallelize),
 )
 _GPU = (
     *(gpu_rewrites.fuse, rewrites.split, gpu_rewrites.programs, gpu_rewrites.block, gpu_rewrites.stages),
