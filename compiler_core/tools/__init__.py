@@ -18,6 +18,7 @@ standalone_script    a graph's program as a Python file
 check                checks this machine: ``python -m compiler_core.tools.check``
 guard_times          the time that guards add to a call
 usual_guard_costs    what guards of each kind usually cost
+in_turn              makes calls that are compared in turn, in rounds: all times that stand beside others
 growing_file         a file that is written at once, and whose end never ends the program
 questions/           what a finished record answers, of one run or of two
 inspection/          the compiles of a function: those in use, with something changed, with another partition

@@ -12,6 +12,7 @@ Nothing here depends on who built the tree: it measures ours, and stock's.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 
 from compiler_core.guards import GuardSpec, GuardTree
 from compiler_core.records import Compile
+from compiler_core.tools.in_turn import in_turn
 from compiler_core.tools.usual_guard_costs import KIND_NS
 from compiler_core.torch_private import C_guards as cpp
 
@@ -187,16 +189,16 @@ def _copy(root: Any, kept: Collection[int]) -> Any:
 def _difference(more: Any, less: Any, f_locals: Mapping[str, Any]) -> float:
     """Returns how many nanoseconds longer it takes to check `more` than `less`.
 
-    Both are checked in turn, and the shortest of a few rounds counts, since what disturbs a round only makes it longer.
+    The shortest of a few rounds counts, since what disturbs a round only makes it longer.
     """
     times = []
     for root in (more, less):
         root.check(f_locals)  # a copy has no versions of dicts before its first check
         times.append(_round_ns(root, 1, f_locals))
     calls = max(1, int(_ROUND_NS / max(times)))
-    for _ in range(_ROUNDS):
-        times = [min(ns, _round_ns(root, calls, f_locals)) for ns, root in zip(times, (more, less), strict=True)]
-    return max(times[0] - times[1], 1.0)
+    rounds = [functools.partial(_round_ns, root, calls, f_locals) for root in (more, less)]
+    shortest = [min(found) for found in in_turn(rounds, 0.0, least=_ROUNDS, most=_ROUNDS)]
+    return max(shortest[0] - shortest[1], 1.0)
 
 
 def _round_ns(root: Any, calls: int, f_locals: Mapping[str, Any]) -> float:

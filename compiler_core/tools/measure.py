@@ -2,9 +2,9 @@
 
 Each graph's program is loaded from the record (`replay`) and run as a whole many times, with random inputs like those
 it was compiled for.  The time of a kernel is the median over the runs, so caches are in the state in which the
-program leaves them (`device_timer`).  The run of each graph as a whole is timed too, and the same graph in eager
-PyTorch (`timing.eager_graph`), so that the time of launches and the gain are known.  It takes a fraction of a second
-for each graph, and does not change the user's values, random state or memory.
+program leaves them (`device_timer`).  The run of each graph as a whole is timed too, in turn with the same graph in
+eager PyTorch (`timing.eager_graph`), so that the time of launches and the gain are known.  It takes a fraction of a
+second for each graph, and does not change the user's values, random state or memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +22,8 @@ from compiler_core.errors import UsageError
 from compiler_core.records import Artifact, Compile, Device, GraphTime, Kernel, Record
 from compiler_core.tools import replay
 from compiler_core.tools.roofline import PEAKS
-from compiler_core.tools.timing.device_timer import Clock, time_parts
-from compiler_core.tools.timing.eager_graph import WHOLE, synchronize, time_eager, whole_ns
+from compiler_core.tools.timing.device_timer import WHOLE, Clock, time_parts, time_wholes
+from compiler_core.tools.timing.eager_graph import EagerGraph, synchronize, time_operations
 
 MAX_DRAWS = 20
 """How often random inputs are drawn again if an index among them is out of range."""
@@ -53,14 +53,7 @@ def measure(record: Record) -> None:
     replay.check_made_here(record)
     with preserved_state():
         for compile_ in record.compiles:
-            compile_.graph_times.clear()
-            for wrapper in replay.wrappers(compile_, parts=True):
-                with replay.note_failures(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
-                    _measure(compile_, wrapper)
-            if compile_.graph_times:
-                with replay.note_failures(record, f"{compile_.id}: eager PyTorch was not timed"):
-                    target = compile_.graph_times[0].timed_on
-                    time_eager(compile_, target, cuda=target != "cpu")
+            _measure_compile(record, compile_)
         known = {device.target for device in record.devices}
         used = {k.timed_on for c in record.compiles for k in c.kernels if k.timed_on}
         record.devices += [this_device(cuda=target != "cpu") for target in sorted(used - known)]
@@ -78,7 +71,41 @@ def preserved_state() -> Iterator[None]:
             torch.cuda.empty_cache()  # does nothing if no GPU was used
 
 
-def _measure(compile_: Compile, wrapper: Artifact) -> None:
+def _measure_compile(record: Record, compile_: Compile) -> None:
+    """Times the kernels of a compile; its whole graphs are timed in turn with the same in eager PyTorch."""
+    compile_.graph_times.clear()
+    runs: list[Callable[[Clock], None]] = []
+    wholes: list[GraphTime] = []
+    eager: EagerGraph | None = None
+    with ExitStack() as at_end:
+        for wrapper in replay.wrappers(compile_, parts=True):
+            with replay.note_failures(record, f"{compile_.id}: the kernels of {wrapper.name} were not timed"):
+                program, target = _time_kernels(compile_, wrapper, at_end)
+                part, direction, _ = replay.place_of(wrapper)
+                if not part:  # the time of a part is not that of the graph
+                    runs.append(functools.partial(_run_whole, program))
+                    wholes.append(GraphTime(cast(Any, direction), "compiled", 0.0, target))
+        if not runs:
+            return
+        target = wholes[0].timed_on
+        with replay.note_failures(record, f"{compile_.id}: eager PyTorch was not timed"):
+            eager = EagerGraph(compile_)
+            at_end.callback(eager.release)
+            for direction in ("forward", "backward") if eager.has_backward else ("forward",):
+                run = functools.partial(eager.run_whole, which=direction)
+                run(Clock())  # what fails here is not timed
+                runs.append(run)
+                wholes.append(GraphTime(cast(Any, direction), "eager", 0.0, target))
+        for each, ns in zip(wholes, time_wholes(runs), strict=True):
+            each.ns = ns
+        compile_.graph_times = wholes
+        with replay.note_failures(record, f"{compile_.id}: eager PyTorch was not timed"):
+            if eager is not None:
+                time_operations(eager, compile_, cuda=target != "cpu")
+
+
+def _time_kernels(compile_: Compile, wrapper: Artifact, at_end: ExitStack) -> tuple[replay.LoadedProgram, str]:
+    """Times the kernels of a wrapper, and returns its program without a clock, and the target of its device."""
     clock = Clock()
 
     def before(kernel: Kernel) -> None:
@@ -93,23 +120,25 @@ def _measure(compile_: Compile, wrapper: Artifact) -> None:
         program.run()
 
     program = _in_range(lambda: replay.load(compile_, wrapper, before, after))
+    at_end.callback(program.release)
     timed = replay.kernels_of(compile_, wrapper).values()
     on_gpu, on_cpu = _on_gpu(program, timed), {kernel.key for kernel in timed if kernel.device == "cpu"}
-    try:
-        times = time_parts(run, cuda=on_gpu, on_cpu=on_cpu)
-    finally:
-        program.release()
+    times = time_parts(run, cuda=on_gpu, on_cpu=on_cpu)
     for kernel in compile_.kernels:
         if kernel.key in times:
             kernel.time_ns = times[kernel.key]
             kernel.timed_on = this_target(cuda=on_gpu and kernel.key not in on_cpu)
-    part, direction, _ = replay.place_of(wrapper)
-    if part:  # its time is not that of the graph
-        return
     whole = replay.load(compile_, replay.launched(compile_, wrapper))
+    at_end.callback(whole.release)
     whole.inputs[:] = program.inputs
-    ns, name = _whole_ns(whole), cast(Any, direction)
-    compile_.graph_times.append(GraphTime(name, "compiled", ns, this_target(cuda=on_gpu)))
+    return whole, this_target(cuda=on_gpu)
+
+
+def _run_whole(program: replay.LoadedProgram, clock: Clock) -> None:
+    clock.begin(WHOLE)
+    program.run()
+    synchronize(program.inputs)
+    clock.end(WHOLE)
 
 
 def _in_range(load: Callable[[], replay.LoadedProgram]) -> replay.LoadedProgram:
@@ -124,21 +153,6 @@ def _in_range(load: Callable[[], replay.LoadedProgram]) -> replay.LoadedProgram:
         else:
             break
     return program
-
-
-def _whole_ns(program: replay.LoadedProgram) -> float:
-    """Returns the nanoseconds of a run of the whole program."""
-
-    def run(clock: Clock) -> None:
-        clock.begin(WHOLE)
-        program.run()
-        synchronize(program.inputs)
-        clock.end(WHOLE)
-
-    try:
-        return whole_ns(run)
-    finally:
-        program.release()
 
 
 def _on_gpu(program: replay.LoadedProgram, kernels: Collection[Kernel]) -> bool:

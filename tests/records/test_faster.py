@@ -14,9 +14,9 @@ import pytest
 
 from compiler_core.records.differences import SECONDS, AdviceTrial, Total
 from compiler_core.records.timings import Timing, Timings
-from compiler_core.tools.editing import guarded_run
-from compiler_core.tools.editing.guarded_run import seconds_in_rounds
+from compiler_core.tools import in_turn
 from compiler_core.tools.editing.kernel_trial import Trial
+from compiler_core.tools.in_turn import MIN_ROUNDS, seconds_in_rounds
 from compiler_core.tools.questions.verdict import MAX_LOAD, verdict
 from compiler_core.tools.sweep.results import Thresholds, _flags, _row_changes
 from compiler_core.tools.timing.faster import compare
@@ -26,6 +26,7 @@ from compiler_core.tools.timing.rounds import time_forms
 from compiler_core.tools.timing.saved_state import SavedState
 from tests.sweeps.fair_timing import busy_machine
 
+ROOT = Path(__file__).parents[2]
 Noise = Callable[[random.Random], float]
 
 
@@ -191,18 +192,25 @@ def test_a_call_of_three_times_the_work_is_not_faster_beside_busy_processes() ->
 
 
 def test_calls_that_become_slow_are_timed_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarded_run, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(in_turn, "MAX_SECONDS", 0.05)
     first = iter([0.001] * 4)
 
     def call() -> None:
         time.sleep(next(first, 0.005))
 
-    assert 1 <= len(seconds_in_rounds([call, call], lambda: None)[0]) < guarded_run.ROUNDS
+    assert 1 <= len(seconds_in_rounds([call, call], lambda: None)[0]) < MIN_ROUNDS
+
+
+def test_only_one_loop_measures() -> None:
+    """What reads a clock to measure: the loop itself, and what times one sample of it."""
+    files = (file for part in ("compiler_core/tools", "kernel_magics") for file in (ROOT / part).rglob("*.py"))
+    reading = {file.name for file in files if re.search(r"\btime\.perf_counter(_ns)?\(", file.read_text())}
+    in_texts = {"reproducer.py", "standalone_script.py"}  # programs that users get
+    assert reading - in_texts == {"in_turn.py", "forms.py", "device_timer.py", "guard_times.py"}
 
 
 # ---------------------------------------------------------------- the surfaces
 
-ROOT = Path(__file__).parents[2]
 COMPARED = re.compile(r"\b(?:faster|slower) than\b|\btimes as (?:fast|slow|long)\b")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import compiler_core
-from compiler_core.tools.editing.guarded_run import seconds_in_rounds
+from compiler_core.tools.in_turn import seconds_in_rounds
 from compiler_core.tools.timing.faster import compare
 
 _BUSY = "while True: pass"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
@@ -16,9 +17,10 @@ import torch.nn.functional as F
 import compiler_core
 from compiler_core.errors import UsageError
 from compiler_core.records import Kernel, Record
+from compiler_core.tools import measure as timing
 from compiler_core.tools.accuracy import check_accuracy
 from compiler_core.tools.measure import measure
-from compiler_core.tools.timing.device_timer import Clock, time_parts
+from compiler_core.tools.timing.device_timer import WHOLE, Clock, time_parts, time_wholes
 
 pytestmark = pytest.mark.slow
 
@@ -64,9 +66,17 @@ def test_every_kernel_and_call_of_both_graphs_is_timed() -> None:
     assert Record.from_json(record.to_json()) == record
 
 
-def test_a_run_is_timed_as_a_whole_and_in_eager_pytorch(tmp_path: Path) -> None:
+def test_a_run_is_timed_as_a_whole_and_in_eager_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = recorded(program, *INPUTS)
+    in_turn: list[int] = []
+
+    def counted(runs: list[Any]) -> list[float]:
+        in_turn.append(len(runs))
+        return time_wholes(runs)
+
+    monkeypatch.setattr(timing, "time_wholes", counted)
     measure(record)
+    assert in_turn == [4], "forward and backward of both forms are timed in turn"
     (compile_,) = record.compiles
     wholes = {(each.graph, each.form): each.ns for each in compile_.graph_times}
     assert wholes.keys() == {(graph, form) for graph in ("forward", "backward") for form in ("compiled", "eager")}
@@ -97,6 +107,18 @@ def test_eager_pytorch_is_timed_for_graphs_of_all_kinds(fn: Any, inputs: Any, op
     measure(record)
     assert record.notes == []
     assert all(compile_.eager_times for compile_ in record.compiles)
+
+
+def test_programs_are_timed_as_wholes_in_turn() -> None:
+    order: list[int] = []
+
+    def run(which: int, clock: Clock) -> None:
+        order.append(which)
+        clock.begin(WHOLE)
+        clock.end(WHOLE)
+
+    time_wholes([functools.partial(run, which) for which in range(2)])
+    assert {*zip(order[::2], order[1::2], strict=True)} == {(0, 1), (1, 0)}
 
 
 def test_no_state_of_the_user_changes() -> None:

@@ -17,10 +17,10 @@ import torch
 from compiler_core.errors import UsageError
 from compiler_core.records import Artifact
 from compiler_core.tools.accuracy import relative_error
-from compiler_core.tools.editing import guarded_run
 from compiler_core.tools.editing.graph_from_text import parse_function
 from compiler_core.tools.editing.kernel_trial import Trial, text_change, tolerance
 from compiler_core.tools.example_inputs import random_tensor
+from compiler_core.tools.in_turn import seconds_in_rounds
 from compiler_core.tools.measure import preserved_state
 from compiler_core.tools.recording import record
 from compiler_core.torch_private import tree_leaves
@@ -123,7 +123,7 @@ def _times(
             compiled(*inputs)
             calls.append(functools.partial(compiled, *inputs))
         on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in inputs)
-        return guarded_run.seconds_in_rounds(calls, torch.cuda.synchronize if on_gpu else lambda: None)
+        return seconds_in_rounds(calls, torch.cuda.synchronize if on_gpu else lambda: None)
 
 
 def _returned(text: str) -> list[str]:

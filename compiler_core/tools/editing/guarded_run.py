@@ -1,8 +1,8 @@
-"""Runs two texts of one kernel on the same arguments, in memory with guard zones: ``python guarded_run.py FOLDER``.
+"""Runs two texts of one kernel on the same arguments, in memory with guard zones.
 
-It runs in its own process, which a wrong kernel may crash.  For C++ it needs the standard library only, so that it
-starts at once.  ``job.json`` in the folder says what to run; the bytes of buffer N are in the file ``N.in``.  After
-each text its results are written to ``N.0`` or ``N.1``, and a line of JSON is printed.
+It runs in its own process (``python -m``), which a wrong kernel may crash.  For C++ it needs the standard library only,
+so that it starts at once.  ``job.json`` in the folder says what to run; the bytes of buffer N are in the file ``N.in``.
+After each text its results are written to ``N.0`` or ``N.1``, and a line of JSON is printed.
 
 Each buffer lies between two zones that are filled with a pattern.  A store there is found afterwards, and a float
 loaded from there is NaN.  Beyond the zones of C++ kernels are pages that cannot be accessed.
@@ -15,21 +15,15 @@ import json
 import mmap
 import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from compiler_core.tools.in_turn import seconds_in_rounds
 
 ZONE = 1 << 16
 PATTERN = b"\xff"
 ALIGNMENT = 64
-ROUNDS = 21
-ROUND_SECONDS = 0.01
-SLOW_SECONDS = 0.25
-"""From this time of a call on, there are few rounds."""
-FEW_ROUNDS = 5
-MAX_SECONDS = 5
-"""After this time no round follows: calls take longer than the first ones, as on a busy machine."""
 PROT_NONE, PROT_READ_WRITE = 0, 3
 MAP_PRIVATE_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
@@ -170,32 +164,6 @@ def _synchronizer(job: dict[str, Any]) -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize
-
-
-def seconds_in_rounds(calls: Sequence[Callable[[], Any]], synchronize: Callable[[], None]) -> list[list[float]]:
-    """Returns the seconds of each call in each round.  All are timed in turn; each round begins with another one."""
-    found: list[list[float]] = [[] for _ in calls]
-    once = 0.0
-    for call in calls:  # the first calls may build something
-        call()
-        synchronize()
-        start = time.perf_counter()
-        call()
-        synchronize()
-        once = max(once, time.perf_counter() - start, 1e-7)
-    times = max(1, min(10_000, int(ROUND_SECONDS / once)))
-    end = time.monotonic() + MAX_SECONDS
-    for round_ in range(ROUNDS if once < SLOW_SECONDS else FEW_ROUNDS if once < 1 else 1):
-        if round_ and time.monotonic() > end:
-            break
-        for at in range(len(calls)):
-            which = (round_ + at) % len(calls)
-            start = time.perf_counter()
-            for _ in range(times):
-                calls[which]()
-            synchronize()
-            found[which].append((time.perf_counter() - start) / times)
-    return found
 
 
 if __name__ == "__main__":

@@ -371,8 +371,7 @@ def _mark(inside: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def _run(language: str, folder: Path, trial: Trial, arguments: _Arguments) -> list[dict[str, Any]]:
     """Runs both kernels in a separate process, and returns what it printed."""
-    command = ["-I", guarded_run.__file__] if language == "cpp" else ["-m", guarded_run.__name__]
-    lines = run_apart([*command, str(folder)], trial, "it accesses", silent="the original")
+    lines = run_apart(["-m", guarded_run.__name__, str(folder)], trial, "it accesses", silent="the original")
     if len(lines) > 1 and not trial.fault:
         for number, overrun in enumerate(lines[1]["overruns"]):
             if overrun:

@@ -18,8 +18,9 @@ import torch
 
 from compiler_core.codegen.wrapper.executable import NAMES, launchers
 from compiler_core.tools.accuracy import relative_error
-from compiler_core.tools.editing.guarded_run import PATTERN, ZONE, seconds_in_rounds
+from compiler_core.tools.editing.guarded_run import PATTERN, ZONE
 from compiler_core.tools.example_inputs import random_tensor
+from compiler_core.tools.in_turn import seconds_in_rounds
 from compiler_core.tools.replay import inductor_inputs
 from compiler_core.torch_private import AutoDispatchBelowADInplaceOrView, tree_leaves
 

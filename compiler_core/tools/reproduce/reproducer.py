@@ -30,9 +30,9 @@ from compiler_core.records.timings import plural
 from compiler_core.support.fx_graphs import graph_text
 from compiler_core.tools.accuracy import relative_error
 from compiler_core.tools.editing.graph_trial import graph_function
-from compiler_core.tools.editing.guarded_run import seconds_in_rounds
 from compiler_core.tools.editing.kernel_trial import tolerance
 from compiler_core.tools.example_inputs import random_tensor
+from compiler_core.tools.in_turn import seconds_in_rounds
 from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine, break_reproducer
 from compiler_core.tools.reproduce.values import number_text, smaller_values, tensor_text

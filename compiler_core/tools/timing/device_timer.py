@@ -6,24 +6,27 @@ launches are queued behind a waiting kernel, so that the time is that of the GPU
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from statistics import median
 from typing import Any
 
 import torch
 
+from compiler_core.tools.in_turn import in_turn
 from compiler_core.torch_private import cuda_sleep
 
 WARM_UP = 3
 MIN_PASSES, MAX_PASSES = 10, 200
 """The limits for the number of timed runs of the program."""
-ENOUGH_NS = 300_000_000
-"""After this time, there are no more runs than `MIN_PASSES`."""
+ENOUGH_S = 0.3
+"""After this time, a program is run no more often than `MIN_PASSES`."""
 MAX_WAIT_NS = 50_000_000
 CYCLES_IN_NS = 2
 """The approximate, and highest, number of clock cycles of a GPU in a nanosecond."""
 EMPTY_PART = "nothing"
+WHOLE = "whole"
 
 
 class Clock:
@@ -123,11 +126,29 @@ def time_parts(
     clock = Clock()
     if cuda:
         clock = MixedClock(on_cpu) if on_cpu else CudaClock()
-    since, took = time.perf_counter_ns(), 0
-    for done in range(WARM_UP + MAX_PASSES):
-        began = time.perf_counter_ns()
-        if done >= WARM_UP + MIN_PASSES and began - since > ENOUGH_NS:
-            break
-        clock.one_pass(lambda: run(clock), took if done > 1 else 0)
-        took = time.perf_counter_ns() - began if done <= 1 else took
+    _run_in_turn([(run, clock)])
     return clock.typical_times(quantile)
+
+
+def time_wholes(runs: Sequence[Callable[[Clock], Any]]) -> list[float]:
+    """Returns the nanoseconds of programs as a whole, which are run in turn; each times itself as the part `WHOLE`.
+
+    It is the fastest run: on a busy machine most runs of many parts are disturbed, but not the median of each part.
+    """
+    clocks = [Clock() for _ in runs]
+    _run_in_turn(list(zip(runs, clocks, strict=True)))
+    return [clock.typical_times(quantile=0.0)[WHOLE] for clock in clocks]
+
+
+def _run_in_turn(programs: Sequence[tuple[Callable[[Clock], Any], Clock]]) -> None:
+    """Runs programs in turn, each with its clock."""
+    likely_ns: dict[int, int] = {}
+
+    def one_pass(run: Callable[[Clock], Any], clock: Clock) -> None:
+        began = time.perf_counter_ns()
+        clock.one_pass(lambda: run(clock), likely_ns.get(id(clock), 0))
+        likely_ns[id(clock)] = time.perf_counter_ns() - began
+
+    passes = [functools.partial(one_pass, run, clock) for run, clock in programs]
+    in_turn(passes, 0.0, least=WARM_UP, most=WARM_UP)
+    in_turn(passes, ENOUGH_S * len(passes), least=MIN_PASSES, most=MAX_PASSES)

@@ -6,7 +6,6 @@ The text of the graph runs on random inputs of the recorded shapes, as the user'
 from __future__ import annotations
 
 import ast
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,54 +15,34 @@ from typing import Any, cast
 import torch
 
 from compiler_core.errors import UsageError
-from compiler_core.records import Artifact, Compile, EagerTime, GraphTime
+from compiler_core.records import Artifact, Compile, EagerTime
 from compiler_core.support.tensors import tensors_in
 from compiler_core.tools import replay
 from compiler_core.tools.example_inputs import INTEGER_DTYPES, random_tensor
-from compiler_core.tools.timing.device_timer import Clock, time_parts
+from compiler_core.tools.timing.device_timer import WHOLE, Clock, time_parts
 
-WHOLE = "whole"
 _POSITIONS = (0, 1, 2, 4, 8, 16)
 """Values of integer inputs, which are tried until the graph runs."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def time_eager(compile_: Compile, target: str, *, cuda: bool) -> None:
-    """Sets `Compile.eager_times`, and adds the times of the whole graph to `Compile.graph_times`.
+def time_operations(graph: EagerGraph, compile_: Compile, *, cuda: bool) -> None:
+    """Sets `Compile.eager_times`, no more in all than the whole graph takes, which was timed.
 
     Args:
-        compile_: a compile whose record has its captured graph.
-        target: the target of this machine's device, which the times are for.
+        graph: the captured graph of `compile_`.
+        compile_: a compile.
         cuda: whether the operations run on a GPU.
-
-    Raises:
-        UsageError: the graph cannot run from its text.
     """
-    graph = EagerGraph(compile_)
-    try:
-        graph.find_valid_indices()
-        nodes = time_parts(graph.run_timed, cuda=cuda)
-        names = ["forward", "backward"] if graph.has_backward else ["forward"]
-        whole = {name: whole_ns(functools.partial(graph.run_whole, which=name)) for name in names}
-    finally:
-        graph.release()
     times: dict[str, EagerTime] = {}
-    for part, ns in nodes.items():
+    for part, ns in time_parts(graph.run_timed, cuda=cuda).items():
         which, node, _ = cast(tuple[str, str, int], part)
         time = times.setdefault(node, EagerTime(graph.artifact.item(node), 0.0, 0.0))
         setattr(time, f"{which}_ns", getattr(time, f"{which}_ns") + ns)
     compile_.eager_times = list(times.values())
-    for name, ns in whole.items():
-        _scale(compile_.eager_times, f"{name}_ns", ns)
-        compile_.graph_times.append(GraphTime(name, "eager", ns, target))  # type: ignore[arg-type]
-
-
-def whole_ns(run: Callable[[Clock], Any]) -> float:
-    """Returns the nanoseconds of a run as a whole, which `run` times as the part `WHOLE`.
-
-    It is the fastest run: on a busy machine most runs of many parts are disturbed, but not the median of each part.
-    """
-    return time_parts(run, cuda=False, quantile=0.0)[WHOLE]
+    for whole in compile_.graph_times:
+        if whole.form == "eager":
+            _scale(compile_.eager_times, f"{whole.graph}_ns", whole.ns)
 
 
 def _scale(times: list[EagerTime], field: str, limit: float) -> None:
@@ -75,7 +54,7 @@ def _scale(times: list[EagerTime], field: str, limit: float) -> None:
 
 
 class EagerGraph:
-    """The captured graph of a compile, which can run eagerly."""
+    """The captured graph of a compile, which can run eagerly; UsageError if it cannot run from its text."""
 
     def __init__(self, compile_: Compile) -> None:
         self.artifact = compile_.find("captured")
@@ -93,6 +72,7 @@ class EagerGraph:
         self._clock = Clock()
         self._hooked: set[Any] = set()
         self._hooks: list[Any] = []
+        self._find_valid_indices()
 
     def release(self) -> None:
         """Breaks the reference cycles that keep its inputs alive."""
@@ -162,7 +142,7 @@ class EagerGraph:
         text = _NAME.sub(lambda name: repr(int(self._symbols[name[0]])), size)
         return int(eval(compile(ast.parse(text, mode="eval"), "<size>", "eval"), {"__builtins__": {}}))
 
-    def find_valid_indices(self) -> None:
+    def _find_valid_indices(self) -> None:
         """Fills the integer inputs with a value that is in range where the graph uses them as positions."""
         tensors = [x for x in self._inputs if isinstance(x, torch.Tensor) and x.dtype in INTEGER_DTYPES]
         for value in _POSITIONS:

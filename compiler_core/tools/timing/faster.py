@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_core.records.timings import MIN_DIFFERENCE
+from compiler_core.tools.in_turn import MIN_ROUNDS
 from compiler_core.tools.questions.verdict import Outcome, comparison_text
 
-MIN_ROUNDS = 15
 AGREEMENT = 0.7
 SIGNIFICANCE = 0.001
 MAX_DISAGREEMENT = 2.0

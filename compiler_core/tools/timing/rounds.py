@@ -1,4 +1,4 @@
-"""Times all forms of a call in turn, in rounds, so that what slows the machine down for a while slows all of them.
+"""Times all forms of a call in turn (`in_turn`).
 
 `faster` decides whether a form is faster or slower than the first one, the reference.  Where the times
 vary too much to say, they are measured once more.
@@ -6,9 +6,9 @@ vary too much to say, they are measured once more.
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,8 +17,9 @@ import torch
 from compiler_core.errors import CutawayError
 from compiler_core.records import Record, needing_action
 from compiler_core.records.timings import Timing, Timings
+from compiler_core.tools.in_turn import MIN_ROUNDS, in_turn
 from compiler_core.tools.questions.verdict import find_pays_off
-from compiler_core.tools.timing.faster import MIN_ROUNDS, compare, fastest, slowest
+from compiler_core.tools.timing.faster import compare, fastest, slowest
 from compiler_core.tools.timing.forms import Form, Run, common_repeats
 from compiler_core.tools.timing.machine_load import machine_load
 from compiler_core.tools.timing.saved_state import SavedState
@@ -116,28 +117,26 @@ def _problems(found: Record) -> int | None:
 
 
 def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Progress) -> list[list[float]]:
-    """Returns the seconds of one call of each form in each round.  Each round begins with another form."""
-    samples: list[list[float]] = [[] for _ in runs]
+    """Returns the seconds of one call of each form in each round."""
     repeats = common_repeats(runs)
-    began = last = time.perf_counter()
-    least = MIN_ROUNDS
+    shown = 0.0
+
+    def sample(run: Run) -> float:
+        took = run.sample(repeats)
+        state.restore_quickly()
+        return took
+
+    def say(round_: int, took: float) -> None:
+        nonlocal shown
+        if took - shown > 0.1 or not round_:
+            shown = took
+            progress("timing", min(round_ / MIN_ROUNDS, 1.0) if took > seconds else took / seconds)
+
     with _without_collection():
-        for round_ in range(MAX_ROUNDS):
-            now = time.perf_counter()
-            if round_ >= least and now - began > seconds:
-                break
-            if round_ == FEW_ROUNDS and (now - began) / round_ * MIN_ROUNDS > MAX_SECONDS:
-                break
-            if now - last > 0.1 or not round_:
-                progress(
-                    "timing", max(min(round_ / least, 1.0) if now - began > seconds else (now - began) / seconds, 0)
-                )
-                last = now
-            for at in range(len(runs)):
-                index = (round_ + at) % len(runs)
-                samples[index].append(runs[index].sample(repeats))
-                state.restore_quickly()
-    return samples
+        return in_turn(
+            [functools.partial(sample, run) for run in runs],
+            seconds, least=MIN_ROUNDS, most=MAX_ROUNDS, few=FEW_ROUNDS, longest=MAX_SECONDS, progress=say,
+        )  # fmt: skip
 
 
 @contextmanager
