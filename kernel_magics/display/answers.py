@@ -79,15 +79,17 @@ def _outcome(name: str, number: int) -> str:
 
 
 def memory_lines(record: Record) -> Iterator[str]:
-    """Shows the compile with the highest peak: what it holds then, the largest first."""
+    """Shows the compile with the highest peak: what it holds then, the largest first.
+
+    With a backend that the record has no memory plan of, it is what the forward leaves.
+    """
     peak = highest_peak(record)
     if peak is None:
         return
     run, frame = ItemLines(record), next(each for each in record.frames if each.id == peak.compile.frame)
-    scope = "" if peak.is_plan else " (an estimate, as if each operation ran by itself)"
     which = "backward (if it runs)" if peak.which == "backward" else "forward"  # a record has no calls of backwards
-    where = f"step {peak.step} of the {which} of {peak.compile.id}, {_frame(record, frame)}"
-    yield f"memory: at its peak, {where} holds {bytes_text(peak.bytes)}{scope}:"
+    when = f"at its peak, step {peak.step} of the {which}" if peak.is_peak else "at the end of the forward"
+    yield f"memory: {when} of {peak.compile.id}, {_frame(record, frame)} holds {bytes_text(peak.bytes)}:"
     kinds = KINDS | {"intermediate": f"an intermediate value of the {peak.which}"}
     owners: Counter[str] = Counter()
     for held in peak.held:

@@ -1,7 +1,8 @@
 """What holds the memory of a compiled function at its peak: each value with its owner, as the user would write it.
 
 Counted is what the compiled code allocates in its forward and backward.  Its inputs (arguments, parameters, states of
-an optimizer) are listed beside it, since others allocated them.
+an optimizer) are listed beside it, since others allocated them.  If the record has no memory plan of the code, as of
+stock's, only what its forward leaves is known: the results, and what is saved for the backward.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _VIEWS = re.compile(
 """The names of operations that allocate nothing."""
 
 
+_ONE_BY_ONE = frozenset({"aot_eager", "aot_eager_decomp_partition"})
+"""Backends that run the operations of the graphs of the forward and the backward one by one, with no plan."""
 LARGE_BYTES = 2**20
 """Memory at the peak from which on it is listed what holds it."""
 
@@ -68,8 +71,8 @@ class Peak:
     held: list[Held]
     inputs: list[tuple[str, int]]
     """The names and bytes of the inputs, the largest first."""
-    is_plan: bool
-    """Whether it is the plan of the compiled code; else it is as if each operation of the graphs ran by itself."""
+    is_peak: bool
+    """Whether it is the peak; else only what is held at the end of the forward is known."""
 
     def bytes_of(self, kind: str) -> int:
         """Returns the bytes of the values of one kind (`Held.kind`)."""
@@ -100,6 +103,9 @@ def memory_peak(compile_: Compile) -> Peak | None:
     else:
         steps = {"forward": len(_operations(forward)), "backward": len(_operations(backward))}
         held = list(_of_graphs(forward, backward, steps["forward"], results))
+    is_peak = bool(plans) or compile_.backend in _ONE_BY_ONE
+    if not is_peak:
+        held = [each for each in held if each.kind != "intermediate" and each.first < steps["forward"]]
     if not held:
         return None
     owners = _owners(compile_, forward, backward, results)
@@ -115,7 +121,7 @@ def memory_peak(compile_: Compile) -> Peak | None:
     there = sorted(_held_at(held, at), key=lambda each: -each.bytes)
     which: Which = "forward" if at < steps["forward"] else "backward"
     number = at + 1 - (0 if which == "forward" else steps["forward"])
-    return Peak(compile_, which, number, most, there, _inputs(compile_), bool(plans))
+    return Peak(compile_, which, number, most, there, _inputs(compile_), is_peak)
 
 
 def _held_at(held: list[Held], at: int) -> Iterator[Held]:

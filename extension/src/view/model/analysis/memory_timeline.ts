@@ -25,18 +25,20 @@ export interface MemoryTimeline {
   buffers: MemoryBuffer[];
   /** The step with the most bytes. */
   peak: number;
-  /** Whether it is the plan of the compiled program; else each operation of the graphs is taken to be a step. */
-  isPlan: boolean;
 }
 
-/** Returns the timeline of a compile; null if it has neither memory plans nor graphs. */
+/** Backends that run the operations of the graphs one by one, with no plan. */
+const ONE_BY_ONE = ["aot_eager", "aot_eager_decomp_partition"];
+
+/** Returns the timeline of a compile; null if the record does not have what the compiled code allocates. */
 export function memoryTimeline(compile: Compile, links: Links): MemoryTimeline | null {
   const isPlan = compile.memory.length > 0;
+  if (!isPlan && !ONE_BY_ONE.includes(compile.backend)) return null;
   const found = isPlan ? fromPlans(compile) : fromGraphs(compile, links);
   if (!found.buffers.length) return null;
   const steps = found.forwardSteps + found.backwardSteps;
   const bytes = usedBytes(found.buffers, steps);
-  return { bytes, forwardSteps: found.forwardSteps, buffers: found.buffers, peak: indexOfMost(bytes), isPlan };
+  return { bytes, forwardSteps: found.forwardSteps, buffers: found.buffers, peak: indexOfMost(bytes) };
 }
 
 interface Found {

@@ -32,7 +32,7 @@ export class MemoryView extends LinkedContent {
     private readonly timeline: MemoryTimeline,
   ) {
     super(state);
-    const { bytes: used, peak, forwardSteps, isPlan } = timeline;
+    const { bytes: used, peak, forwardSteps } = timeline;
     const steps = used.length;
     this.slider = h("input", {
       class: "steps",
@@ -45,9 +45,7 @@ export class MemoryView extends LinkedContent {
       oninput: () => this.choose(),
     });
     const lead = `At most ${bytes(used[peak])} at a time, in ${this.stepName(peak)}. `;
-    const scope = isPlan
-      ? "Counted is what the compiled program allocates: not its inputs and parameters."
-      : "An estimate from the graphs, as if each operation ran by itself: the record has no memory plan.";
+    const scope = "Counted is what the compiled program allocates: not its inputs and parameters.";
     const split = this.across(forwardSteps);
     this.element.append(
       h("p", { class: "lead" }, lead, scope),
