@@ -43,6 +43,8 @@ def _with_globals_bound(compiled: Callable[[], object], unit: types.FunctionType
     Dynamo cannot read a global that did not exist when the frame started, and a cell's variables are such globals.
     Names that still have the placeholder afterwards are deleted.
     """
+    from compiler_core.tools.stock.hooks.torch_internals import expect_emptied_namespace
+
     new = {i.argval for i in dis.get_instructions(unit.__code__) if i.opname == "STORE_GLOBAL"}
     namespace = unit.__globals__
 
@@ -55,5 +57,6 @@ def _with_globals_bound(compiled: Callable[[], object], unit: types.FunctionType
             for name in new:
                 if namespace.get(name) is _UNBOUND:
                     del namespace[name]
+            expect_emptied_namespace(namespace)
 
     return run

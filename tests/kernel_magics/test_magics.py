@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -483,6 +485,22 @@ def test_graph_pass(magics: InteractiveShell) -> None:
     _, printed, _ = run(magics, "%graph_pass --remove relu_is_abs")
     assert "No graph passes." in printed
     assert torch.equal(run(magics, "%%compile\ntorch.relu(x)")[0].result, torch.zeros(3))
+
+
+def test_ipython_may_empty_its_namespace_after_a_cell_of_stocks(
+    magics: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPython does so at its end, before Dynamo removes what it has put there."""
+    unraised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    run(magics, "%%compile --engine torch --backend eager\ndef twice(x):\n    return x * 2\ny = twice(torch.ones(3))")
+    added = [name for name in magics.user_ns if name.startswith("__builtins_dict__")]
+    assert added
+    for name in added:
+        del magics.user_ns[name]
+    torch._dynamo.reset()
+    gc.collect()
+    assert unraised == []
 
 
 @pytest.mark.usefixtures("no_graph_passes")

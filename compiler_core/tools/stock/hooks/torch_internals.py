@@ -6,6 +6,7 @@ returns None (or something empty) where it is missing.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import logging
@@ -13,6 +14,8 @@ import pickle
 import types
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from compiler_core import torch_private
 from compiler_core.guards.tree import EntryGuards
@@ -198,15 +201,28 @@ def is_of_compiled_function(code: types.CodeType) -> bool:
     return code.co_name == "compile_wrapper" and code.co_filename == _module_file(_EVAL_FRAME)
 
 
+def expect_emptied_namespace(namespace: dict[str, Any]) -> None:
+    """Lets Dynamo end its code after a namespace has been emptied, as IPython does at its end.
+
+    It removes the globals that it has added for the code, and would print that they are not there.
+    """
+    manager = lookup("torch._dynamo.utils.CleanupManager")
+    for hooks in manager.instance.values.values() if manager is not None else ():
+        for i, hook in enumerate(hooks):
+            if getattr(hook, "scope", None) is namespace:
+                hooks[i] = functools.partial(namespace.pop, hook.name, None)
+
+
 def wrapped_name(frame: types.FrameType) -> str:
     """Returns the name of the function, or the class of the module, of PyTorch's around whose call Dynamo has put this
     frame; empty for any other frame."""
     if frame.f_code.co_qualname != "wrap_inline.<locals>.inner":
         return ""
     called = frame.f_locals["fn"]
-    if isinstance(called, (types.FunctionType, types.BuiltinFunctionType)):
-        return called.__name__
-    return type(getattr(called, "__self__", called)).__name__
+    owner = getattr(called, "__self__", called)
+    if isinstance(called, (types.FunctionType, types.BuiltinFunctionType)) or not isinstance(owner, torch.nn.Module):
+        return str(getattr(called, "__name__", type(called).__name__))
+    return type(owner).__name__
 
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
