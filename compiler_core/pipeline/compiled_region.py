@@ -450,23 +450,16 @@ def _line_of(frame: types.FrameType) -> StackLine:
     return StackLine(filename, lineno, frame.f_code.co_name, linecache.getline(filename, lineno).strip())
 
 
-def _distance(missed: MissedEntry) -> tuple[int, int]:
-    """How far a call is from what a compile was made for: another object is farther than other facts of one, and all
-    conditions on one number are one fact."""
-    others = sum(each.is_another_object or each.expected == "None" for each in missed.failed)
-    return others, len({each.name if each.aspect == "relation" else id(each) for each in missed.failed})
-
-
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:
     """Returns why none of these compiles serves a call: every guard of each that does not hold.
 
-    The nearest compile comes first, and of those that are equally near the latest.  All guards of it were checked
-    here, so if a single one fails, the call would have used the compile otherwise.
+    Of those that are equally near, the latest counts.  All guards of it were checked here, so if a single one fails,
+    the call would have used the compile otherwise.
     """
     entries = {entry.id: entry for entry in installed if not entry.is_plain}
     missed = [MissedEntry(id_, failures(entry.guards, scope)) for id_, entry in reversed(entries.items())]
     for each in missed:
         for failed in each.failed:
             failed.is_of_first_step = failed.source in entries[each.compile].makes and failed.expected in NOTHING_YET
-    missed = sorted(filter(lambda each: each.failed, missed), key=_distance)
-    return recompile(missed, is_confirmed=len(missed[0].failed) == 1) if missed else None
+    missed = [each for each in missed if each.failed]
+    return recompile(missed, checked=entries) if missed else None

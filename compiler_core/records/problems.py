@@ -84,6 +84,8 @@ class Problem:
     """Of a recompile: the difference that its title names, in few words."""
     _follows: list[str] = field(default_factory=list, repr=False, compare=False)
     """Of a recompile of the rest after a graph break: the compiles of what is before it that have the same cause."""
+    _has_names: bool = field(default=True, repr=False, compare=False)
+    """Whether the names in `lines` are known where the call is made: not those of the parameters of a library."""
     _proof: str | None = field(default=None, repr=False, compare=False)
     """What is known of the advice if it is not tried; None if there is nothing to try."""
 

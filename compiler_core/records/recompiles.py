@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
@@ -38,6 +38,8 @@ GuardAspect = Literal[
 ]  # fmt: skip
 """What of an object a guard compares."""
 
+_WHETHER_THERE = frozenset[GuardAspect]({"key", "keys", "attribute"})
+"""Aspects of what is in an object, or is not."""
 
 NOTHING_YET = ("None", "[]", "0")
 """What a guard expects of a value that is still to be made: of a gradient, of a dict's keys, of their number."""
@@ -138,6 +140,14 @@ class MissedEntry:
 
     compile: str
     failed: list[FailedGuard]
+
+    @property
+    def distance(self) -> tuple[int, int]:
+        """How far the call is from what the compile was made for: another object, or one that is there in one of both
+        only, is farther than other facts of an object, and all conditions on one number are one fact."""
+        objects = (f.is_another_object or f.expected == "None" or f.aspect in _WHETHER_THERE for f in self.failed)
+        facts = {each.name if each.aspect == "relation" else id(each) for each in self.failed}
+        return sum(objects), len(facts)
 
 
 @dataclass(slots=True)
@@ -252,11 +262,17 @@ def has_generated_name(text: str) -> bool:
     return _GENERATED.search(text) is not None
 
 
-def recompile(entries: Sequence[MissedEntry], is_confirmed: bool) -> Recompile:
-    """Returns the cause of a recompile.  `entries`: the compiles that did not fit, the nearest first."""
-    nearest, *others = entries
+def recompile(entries: Sequence[MissedEntry], checked: Collection[str]) -> Recompile:
+    """Returns the cause of a recompile.
+
+    Args:
+        entries: the compiles that did not fit; of those that are equally near, the first one counts.
+        checked: the compiles all of whose guards were checked.
+    """
+    nearest, *others = sorted(entries, key=lambda each: each.distance)
     failed, *besides = nearest.failed
     facts = {each.name: getattr(failed, each.name) for each in fields(failed)}
+    is_confirmed = nearest.compile in checked and not besides
     cause = Recompile(**facts, of=nearest.compile, besides=besides, others=others, is_confirmed=is_confirmed)
     if what_failed := tool("what_failed"):
         cause.text = what_failed(cause)

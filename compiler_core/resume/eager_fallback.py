@@ -474,7 +474,7 @@ class CachedCalls:
         name = expected.name
         guard = f"{name}(...) is {expected}"
         failed = FailedGuard("CACHED_CALL", guard, name, name, "result", str(expected), str(outcome))
-        return recompile([MissedEntry(self._compile_id, [failed])], is_confirmed=True)
+        return recompile([MissedEntry(self._compile_id, [failed])], checked=[self._compile_id])
 
 
 never_compile(CachedCalls.look.__code__)

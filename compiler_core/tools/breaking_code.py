@@ -73,7 +73,10 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
     text, kind = _segment(lines, node), type(statement).__name__
     guards_calls = isinstance(statement, ast.If) and all(map(_only_calls, [*statement.body, *statement.orelse]))
-    is_target = isinstance(statement, ast.AugAssign) and isinstance(node, ast.Subscript) and node is statement.target
+    is_target = False
+    match statement:
+        case ast.AugAssign(target=ast.Subscript(value=ast.Name(name)) as target) if target is node:
+            is_target = any(_has_tensor(scope[name]) for scope in scopes if name in scope)  # keys of a dict are others
     in_generator = is_generator(tx.code)
     return BreakingCode(text, kind, needs_graph, is_call, is_loop, ends_round, in_generator, guards_calls, is_target)
 

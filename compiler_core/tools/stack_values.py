@@ -29,6 +29,15 @@ def statement_of(text: str) -> ast.stmt | None:
     return statements[0] if len(statements) == 1 else None
 
 
+def passed_alone(statement: ast.stmt | None) -> str:
+    """Returns the only argument of the only call with arguments in a statement; empty if there is no such one."""
+    calls = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call)]
+    match [call for call in calls if call.args or call.keywords]:
+        case [ast.Call(args=[argument], keywords=[])] if not isinstance(argument, ast.Starred):
+            return ast.unparse(argument)
+    return ""
+
+
 def calls_are_nested(statement: ast.stmt | None) -> bool:
     """Whether each call of a statement is around the next one, as in ``next(iter(loader))``."""
     calls = [node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call)]

@@ -128,6 +128,33 @@ def program(x):
         {"with self._lock:  # the fault": "if True:"},
     ),
     Broken(
+        "a counter whose keys are computed",
+        """
+import collections
+
+class Metric:
+    def __init__(self):
+        self.counts = collections.Counter()
+
+metric = Metric()
+
+def program(predicted, labels):
+    right = (predicted == labels).all()
+    metric.counts[bool(right)] += 1  # the fault
+    return predicted * 2
+
+def run(call):
+    call(torch.ones(3), torch.ones(3))
+""",
+        "tensor value read",
+        "bool(right)",
+        "read the value after the compiled function has returned",
+        {
+            "    metric.counts[bool(right)] += 1  # the fault\n": "",
+            "    call(torch.ones(3), torch.ones(3))": "    call(torch.ones(3), torch.ones(3))\n    metric.counts[True] += 1",
+        },
+    ),
+    Broken(
         "a count at an index that is a tensor",
         """
 def counted(counts, row, column):
@@ -567,7 +594,7 @@ def program(x):
         "with lock:",
         "",
         {"    with lock:  # the fault\n        y = y * 2": "    y = y * 2"},
-        stock={"grade": "blocking"},
+        stock={"reason": "lock", "grade": "blocking"},
     ),
     Broken(
         "an address of memory",

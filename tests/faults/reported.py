@@ -689,7 +689,7 @@ def program(x):
         'pool.submit(len, "ab")',
         "do it before the compiled function",
         {'    pool.submit(len, "ab")  # the fault\n': ""},
-        stock={"reason": "unsupported call"},
+        stock={"reason": "lock"},
     ),
     Broken(
         "shapes that are printed",

@@ -7,6 +7,39 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "a learning rate that a scheduler changes",
+        """
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def program():
+    optimizer.step()  # the fault
+
+def run(call):
+    for rate in (0.1, 0.05):
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = torch.ones(3)
+        call()
+""",
+        "self.param_groups[0]['lr']",
+        "value",
+        "0.1",
+        "0.05",
+        (
+            Change(
+                "tensor lr",
+                {"lr=0.1": "lr=torch.tensor(0.1)", '["lr"] = rate': '["lr"].fill_(rate)'},
+                {"backend": "aot_eager"},
+                compiles=3,
+            ),
+        ),
+        compiles=4,
+        breaks=1,
+        options={"backend": "aot_eager"},
+        is_confirmed=False,
+        on_core=False,
+    ),
+    Recompiled(
         "the message of an error that is caught",
         """
 def program(x, w):
@@ -76,6 +109,7 @@ def run(call):
         "'relu'",
         "'gelu'",
         (Change("few values", {'("relu", "gelu")': '("relu", "relu")'}),),
+        stock={"is_confirmed": False},  # `relu` is a function of Python's, and `gelu` none
     ),
     Recompiled(
         "a function that chooses by the class of its argument",

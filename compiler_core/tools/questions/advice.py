@@ -7,6 +7,7 @@ programs that it is offered for.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -72,6 +73,10 @@ class Situation(NamedTuple):
     """On the numbers that differ: what the new compile needs of them, besides that sizes are at least 2."""
     no_symbols: str = ""
     """Why the new compile has no symbols (`Compile.no_symbols`)."""
+    is_first_step: bool = False
+    """Whether it is a part of an optimizer's state, which its first step makes."""
+    is_made_inside: bool = False
+    """Whether it is a local that the function itself has made, before a graph break."""
     case: str = ""
     """Which number a symbol of the new compile became, if a later compile has a symbol for the others."""
 
@@ -126,9 +131,8 @@ REMEDIES: dict[str, str] = {
     "`{name}.item()`, for which a symbol can stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
     "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison{bounds}.",
-    "value of a break": "It is what the graph break before it leaves, so what is passed to the function does not "
-    "choose it.  If it is read from a tensor, compute with the tensor in its place (torch.where for a branch): the "
-    "graph break goes, and this compile with it.",
+    "value of a break": "{names} {is_} computed before the graph break.  If {they} {is_} read from a tensor, compute "
+    "with the tensor in its place (torch.where for a branch): the graph break goes, and this compile with it.",
     "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
     "by its class, and read its message outside of the compiled function.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
@@ -140,6 +144,8 @@ REMEDIES: dict[str, str] = {
     "two modes": "Nothing to change: code that records operations for gradients and code that does not, as in training "
     "and in evaluation, are compiled separately, each once.  To avoid this one, too: call the function in one {item}.",
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
+    "tensor lr": "Each value of {names} is compiled once.  Give the optimizer a tensor, `lr=torch.tensor(...)`: a "
+    "scheduler changes it in place.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else use few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
@@ -163,7 +169,7 @@ REMEDIES: dict[str, str] = {
     "the first call.",
     "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
-    "no growing list": "The length of {names} changes again and again, and the code is compiled for one length.  "
+    "no growing list": "The length of {names} changes, and the code is compiled for one length.  "
     "Change the list outside of the compiled function: pass in what is taken from it, and return what is appended.",
     "filled cache": "It is a cache, which grows when its function is called with an argument of another class, and "
     "each length is compiled once.  Call the function once as plain Python for each class, before the first call.",
@@ -188,7 +194,7 @@ REMEDIES: dict[str, str] = {
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
-``{is_}``, ``{has}``, ``{requires}``, ``{it}``: the verb and the pronoun for the objects;
+``{is_}``, ``{has}``, ``{requires}``, ``{it}``, ``{they}``: the verb and the pronouns for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``, ``{bounds}``: that way out, and that
 reason, if the condition is on a size; ``{tensor}``: that way out, if nothing is known to need the number itself;
 ``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient."""
@@ -286,9 +292,22 @@ def _remedy(
         has="have" if len(found) > 1 else "has",
         requires="require" if len(found) > 1 else "requires",
         it="them" if len(found) > 1 else "it",
+        they="they" if len(found) > 1 else "it",
     )
     without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
+
+
+def for_caller(remedy: Remedy, given: Mapping[str, str]) -> Remedy:
+    """Returns a remedy in the words of the line that calls a function of a library.
+
+    `given`: what the line passes, by parameter.  If that is not known, the line has no name for what may be marked.
+    """
+    text = remedy.text if given else re.sub(r", or torch\._dynamo\.mark_dynamic on .+? that change,", "", remedy.text)
+    for parameter, expression in given.items():
+        for end in "`.[":
+            text = text.replace(f"`{parameter}{end}", f"`{expression}{end}")
+    return remedy._replace(text=text)
 
 
 def shown_name(name: str) -> str:
@@ -340,13 +359,16 @@ _MAX_CONDITIONS = 2
 
 def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     """Returns the key in `REMEDIES`; an empty string if nothing is known to help."""
-    if failed.is_of_first_step:
+    if failed.is_of_first_step or situation.is_first_step:
         return "first step"
     aspect = failed.aspect
-    is_of_value = aspect in ("value", "size") and failed.type != "bool" and not situation.is_settled
+    is_number = aspect == "value" and failed.type in (*_NUMBERS, *NUMPY_NUMBERS)
     if failed.name == MESSAGE:
         return "no message"
-    if (aspect in ("relation", "length") or is_of_value) and has_generated_name(failed.guard):
+    is_unsettled = (is_number or aspect == "size") and not situation.is_settled
+    if (aspect in ("relation", "length") or is_unsettled) and has_generated_name(failed.guard):
+        return "value of a break"
+    if situation.is_made_inside and (aspect == "relation" or (is_number and is_unsettled)):
         return "value of a break"
     if situation.case:
         return "one case"
@@ -371,7 +393,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "key" or (aspect in ("length", "keys") and _is_of_dict(failed)):
         is_growing = situation.times > 1 and (failed.place != "argument" or _has_grown(failed))
         return "no growing dict" if is_growing else "all keys"
-    if aspect == "length" and failed.place != "argument" and situation.times > 1:
+    if aspect == "length" and failed.place != "argument":
         return "no growing list"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
@@ -422,6 +444,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         return "NumPy number" if failed.place == "argument" else "few values"
     if failed.type not in _NUMBERS and failed.type not in NUMPY_NUMBERS:
         return "few values"
+    if failed.name.endswith("['lr']") and "param_groups[" in failed.name and not situation.is_settled:
+        return "tensor lr"
     if situation.is_settled:
         # operations on sizes take other ways for 0 and 1, with dynamic=True, too
         is_special = failed.expected in ("0", "1") and bool(situation.conditions)

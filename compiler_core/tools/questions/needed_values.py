@@ -6,6 +6,7 @@ Our engine knows it from capture.  Stock says only that it guards the number; th
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator, Mapping
 
 from compiler_core.tools.stack_values import statement_of
@@ -40,6 +41,16 @@ def function_lines(lines: Mapping[int, str], lineno: int) -> list[str]:
     while end in lines and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > head):
         end += 1
     return [lines[number] for number in range(start, max(end, lineno + 1))]
+
+
+def parameters(lines: list[str]) -> set[str]:
+    """Returns the names of the parameters of a function, given its lines; empty if they are no function."""
+    try:
+        tree = ast.parse(textwrap.dedent("\n".join(lines)))
+    except SyntaxError:
+        return set()
+    of_function = (node.args for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {each.arg for args in of_function for each in ast.walk(args) if isinstance(each, ast.arg)}
 
 
 def _places(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from compiler_core.records.capture import (
 )
 from compiler_core.records.differences import AdviceTrial
 from compiler_core.records.problems import GRADES, SLOW_COMPILE_S, Grade, Part, Problem, ProblemKind
-from compiler_core.records.recompiles import FailedGuard, Recompile, has_generated_name, readable
+from compiler_core.records.recompiles import NOTHING_YET, FailedGuard, Recompile, has_generated_name, readable
 from compiler_core.records.record import Compile, Frame, Record
 from compiler_core.records.timings import time_text
 from compiler_core.tools.questions.advice import (
@@ -43,6 +44,7 @@ from compiler_core.tools.questions.advice import (
     advice_after,
     checked_text,
     difference_to_avoid,
+    for_caller,
     remedies,
     sentences,
     shown_name,
@@ -53,9 +55,9 @@ from compiler_core.tools.questions.advice import (
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 from compiler_core.tools.questions.memory import is_view
-from compiler_core.tools.questions.needed_values import function_lines, needs_number
+from compiler_core.tools.questions.needed_values import function_lines, needs_number, parameters
 from compiler_core.tools.questions.what_failed import what_failed
-from compiler_core.tools.stack_values import calls_are_nested, statement_of
+from compiler_core.tools.stack_values import calls_are_nested, passed_alone, statement_of
 
 _ASKED_FOR = frozenset[BreakReason]({"asked for"})
 """Reasons of breaks that the program asks for."""
@@ -128,9 +130,9 @@ _RAISED_BEFORE = "Nothing to change: compile {} is for calls in which the progra
 _ENDED_BY = "Nothing to change here: the {} in line {} ended this compile."
 _ENDED_EARLY = "Nothing to change: this compile ended early, for another reason."
 _NO_MORE = (
-    "This call computes nothing with tensors, and PyTorch compiles no more calls of the function after one that does "
-    "not: those that no compile covers run as plain Python.  Decide outside of the compiled function whether there is "
-    "anything to compute, and call it only then."
+    "Nothing to change if the compiles cover all other calls: this call computes nothing with tensors, and PyTorch "
+    "compiles no more calls of the function after one that does not.  Others run as plain Python.  To have them "
+    "compiled, decide outside of the compiled function whether there is anything to compute, and call it only then."
 )
 _NOTHING_FROM_HERE = "Nothing to change: no tensor is computed from here on."
 _OF_MEMORY = frozenset({"stride", "storage offset"})
@@ -198,7 +200,7 @@ def conclude(problem: Problem, tried: list[AdviceTrial]) -> None:
 
 def _how_to_try(problem: Problem) -> str:
     """Returns how a reader tries the advice, where that takes no other program."""
-    lines = f"before each call `{'; '.join(problem.lines)}`" if problem.lines else ""
+    lines = f"before each call `{'; '.join(problem.lines)}`" if problem.lines and problem._has_names else ""
     ways = [
         "`dynamic=True`" if DYNAMIC.intersection(problem.remedies) else "",
         "`capture_backward=True`" if STEP in problem._parts else "",
@@ -572,6 +574,10 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         return _situation(record, frame, compile_, failed)
 
     found = remedies(cause, situation, compile_.id, is_inside)
+    is_librarys = bool(library_of(frame.filename)) and not is_inside
+    given = _given_by_caller(compile_, [cause, *cause.besides]) if is_librarys else {}
+    if is_librarys:
+        found = [for_caller(each, given) for each in found]
     named = difference_to_avoid(cause, situation)
     differences = [cause, *cause.besides]
     resized = next(filter(_is_of_parameter, differences), None)
@@ -593,7 +599,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
         (nearest is not None and raises(nearest), "expected", _RAISED_BEFORE.format(cause.of)),
-        (gives_up, "costly", _NO_MORE),
+        (gives_up, "expected", _NO_MORE),
         (ended_at is not None, "expected", _ENDED_BY.format(what_ended, ended_at and ended_at.lineno)),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
@@ -636,9 +642,19 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._causes = frozenset(map(subject_of_change, differences))
     if all(each.lines for each in found):  # else the recompile stays
         problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
+    problem._has_names = not is_librarys
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
     problem._proof = PROVEN if set(problem.remedies) - UNCHANGED else None
     return problem
+
+
+def _given_by_caller(compile_: Compile, differences: Sequence[FailedGuard]) -> dict[str, str]:
+    """Returns what the user's line passes to a function of a library that differs, by the parameter's name; empty if
+    the line does not say."""
+    names = {each.name for each in differences if each.place == "argument"}
+    statement = statement_of(compile_.caller.text.strip()) if compile_.caller else None
+    given = passed_alone(statement) if len(names) == 1 else ""
+    return {name: given for name in names if given and name.isidentifier()}
 
 
 def _is_of_parameter(failed: FailedGuard) -> bool:
@@ -681,7 +697,10 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     is_needed = is_needed or (failed.aspect == "value" and _is_number_needed(record, failed))
     conditions = tuple(_conditions(compile_, failed))
     case = condition_text(cases[0], failed) if is_one_case else ""
-    return Situation(is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols, case)
+    return Situation(
+        is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols,
+        _is_made_by_first_step(record, failed), _is_made_inside(record, frame, failed), case,
+    )  # fmt: skip
 
 
 def _has_symbols(compile_: Compile, failed: FailedGuard) -> bool:
@@ -692,13 +711,37 @@ def _has_symbols(compile_: Compile, failed: FailedGuard) -> bool:
 
 def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
     """Whether the function that reads a number needs it itself, as far as its lines say."""
-    id_, _, key = (failed.line or "").rpartition("#")
-    source = next((artifact for artifact in record.sources if artifact.id == id_), None)
-    if source is None or not key.isdecimal() or failed.type not in ("int", "float"):
+    if failed.type not in ("int", "float"):
         return False
+    return any(needs_number(line, failed.name) for line in _function_lines(record, failed.line))
+
+
+def _is_made_by_first_step(record: Record, failed: FailedGuard) -> bool:
+    """Whether stock reads a part of an optimizer's state in PyTorch's optimizers, and the first call found none."""
+    is_state = (
+        "state[" in failed.name and failed.expected in NOTHING_YET and failed.aspect in ("keys", "length", "value")
+    )
+    lines = _lines(record, [failed.line]) if is_state and record.engine == "torch" else []
+    return any("/torch/optim/" in each.filename.replace("\\", "/") for each in lines)
+
+
+def _is_made_inside(record: Record, frame: Frame, failed: FailedGuard) -> bool:
+    """Whether the rest of a function has a value from before the graph break that is none of its parameters."""
+    if frame.kind != "resume" or failed.place != "argument":
+        return False
+    known = parameters(_function_lines(record, record.line(frame.filename, frame.line)))
+    root = re.match(r"\w+", failed.name)
+    return bool(known) and root is not None and root[0] not in known
+
+
+def _function_lines(record: Record, item: ItemId | None) -> list[str]:
+    """Returns the lines of the function around a line."""
+    id_, _, key = (item or "").rpartition("#")
+    source = next((artifact for artifact in record.sources if artifact.id == id_), None)
+    if source is None or not key.isdecimal():
+        return []
     numbers = (int(span.key) for span in source.spans if span.key.isdecimal())
-    lines = dict(zip(numbers, source.text.split("\n"), strict=False))
-    return any(needs_number(line, failed.name) for line in function_lines(lines, int(key)))
+    return function_lines(dict(zip(numbers, source.text.split("\n"), strict=False)), int(key))
 
 
 def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:

@@ -40,7 +40,7 @@ _TENSOR = re.compile(
     r"size=\[(.*?)\], stride=\[(.*?)\]\)$"
 )
 _VALUE = re.compile(r"(.+) (?:==|is) (-?[\d.]+(?:e[+-]?\d+)?|'.*'|True|False|None)$")
-_OBJECT = re.compile(r"_*check_obj_id\(.+, \d+\), type=<\w+ '(?:[\w.<>]*\.)?([A-Z]\w*)'>")
+_OBJECT = re.compile(r"_*check_obj_id\((.+), (\d+)\), type=<\w+ '(?:[\w.<>]*\.)?([A-Z]\w*)'>")
 """The check of the identity of an object, of a class that is none of Python's own."""
 _CONSTANT = re.compile(r"(.+?) == (.+)$")
 """The check of an `EQUALS_MATCH`: of any constant, such as a device."""
@@ -77,6 +77,8 @@ class _Known:
     values: dict[str, str]
     lengths: dict[str, str]
     types: dict[str, str]
+    objects: dict[str, str]
+    """The ids of objects of classes that are none of Python's own."""
     state: dict[str, Any]
     sizes: Mapping[str, float]
     """The values of symbolic sizes and numbers."""
@@ -91,7 +93,7 @@ class _Known:
 
     @classmethod
     def of(cls, guards: Sequence[Guard], symbols: Sequence[Symbol]) -> _Known:
-        known = cls(set(), {}, {}, {}, {}, {}, {symbol.source: symbol.value for symbol in symbols})
+        known = cls(set(), {}, {}, {}, {}, {}, {}, {symbol.source: symbol.value for symbol in symbols})
         for guard in guards:
             known.codes.add(_code(guard))
             if found := _ONE_OBJECT.fullmatch(guard.code):
@@ -106,6 +108,8 @@ class _Known:
                 known.types[guard.source] = class_name(found[3])
             elif length := _length(guard):
                 known.lengths[length[0]] = length[1]
+            elif found := _OBJECT.match(guard.code):
+                known.objects[found[1]] = found[2]
             elif found := _STATE.match(guard.code):
                 known.state = _state(found[1])
             elif found := _value(guard):
@@ -210,12 +214,10 @@ def recompile_of(
         _complete(each, guards_of.get(each.compile, none), known, guards, empty_dicts, is_compared=i < _MAX_COMPARED)
         for i, each in enumerate(reasons)
     ]
-    completed.sort(key=lambda each: len(each[0].failed))
-    nearest, is_checked = completed[0]
     entries = [entry for entry, _ in completed]
     for failed in (each for entry in entries for each in entry.failed if is_of_environment(each.source)):
         failed.expected, failed.got = failed.expected.removeprefix("b"), failed.got.removeprefix("b")
-    return recompile(entries, is_confirmed=is_checked and len(nearest.failed) == 1)
+    return recompile(entries, checked=[entry.compile for entry, is_checked in completed if is_checked])
 
 
 def _complete(
@@ -244,7 +246,7 @@ def _complete(
             first = failed_guard(reported.kind, reported.code, reported.source, differences[0], type_)
         first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
     if of_class := _OBJECT.match(first.guard):
-        first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[1]}", of_class[1]
+        first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[3]}", of_class[3]
     _fill(first, known)
     if reported is not None and reported.kind == "DICT_LENGTH" and first.expected == "0" and not first.got:
         _fill_key(first, guards)
@@ -266,9 +268,11 @@ def _complete(
         if differences is None:
             is_checked = is_checked and guard is reported
         for difference in differences or ():
-            type_ = known.types.get(guard.source) or (
-                _type_of(difference.expected) if difference.aspect == "value" else ""
-            )
+            type_ = known.types.get(guard.source, "")
+            if not type_ and difference.aspect == "value":
+                type_ = _type_of(difference.expected)
+            elif difference.aspect == "identity":
+                type_ = difference.got.removeprefix("another ")
             failed = failed_guard(guard.kind, guard.code, guard.source, difference, type_)
             failed.line, failed.caller = guard.line, guard.caller
             found.append(failed)
@@ -431,6 +435,8 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
     if (found := _TYPE.match(guard.code)) and guard.source in known.types:
         expected, got = class_name(found[3]), known.types[guard.source]
         return [Mismatch("class", expected, got)] if expected != got else None
+    if (found := _OBJECT.match(guard.code)) and known.objects.get(found[1], found[2]) != found[2]:
+        return [Mismatch("identity", ONE_AT_CAPTURE, f"another {found[3]}")]
     if (found := _value(guard)) and not _SIZE.fullmatch(found[1]) and (got := known.value(found[1])):
         is_needed = guard.kind == "LAMBDA_GUARD"
         is_same = known.is_value(found[1], found[2])
