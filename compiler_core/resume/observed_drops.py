@@ -11,9 +11,11 @@ import io
 import pathlib
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from compiler_core.bytecode import Instruction
 from compiler_core.bytecode.flow import pair_halves
 from compiler_core.bytecode.opset import PAIRS
 from compiler_core.capture.interpreter import Interpreter
@@ -28,10 +30,11 @@ from compiler_core.resume.resume_functions import breaking_instruction
 _WEAK = (weakref.ref, weakref.proxy, weakref.finalize)
 _FILES = (io.open, pathlib.Path.open)
 _MAKERS = (tempfile.TemporaryDirectory, tempfile.TemporaryFile, tempfile.NamedTemporaryFile)
-_KEEPING = frozenset(
-    {"BEFORE_WITH", "GET_ITER", "STORE_ATTR", "STORE_SUBSCR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"}
-)
+_COMPRESSED = ("gzip", "bz2", "lzma", "codecs")
+"""Modules with an ``open``."""
+_KEEPING = frozenset({"BEFORE_WITH", "GET_ITER", "STORE_ATTR", "STORE_SUBSCR"})
 """Instructions that keep the object on top of the stack, or end it themselves."""
+_RETURNING = frozenset({"RETURN_VALUE", "YIELD_VALUE"})
 
 
 def level_that_drops(active: Sequence[Interpreter]) -> int | None:
@@ -46,7 +49,7 @@ def level_that_drops(active: Sequence[Interpreter]) -> int | None:
             use = _use_of_result(active[level], active[level].pc - (level < len(active) - 1))
             if use != "returned":
                 return level if use == "dropped" else None
-    for name, is_deleted in _dropped_locals(innermost):
+    for name, is_deleted in _dropped_variables(innermost):
         value = innermost.locals.get(name, UNBOUND)
         cls = value.cls if isinstance(value, InstanceValue) else BaseException  # `except E as e` deletes its variable
         is_deleted_object = is_deleted and not issubclass(cls, BaseException)
@@ -63,7 +66,8 @@ def _called(value: Value) -> Any:
 
 def _makes_observed(function: Any, args: Sequence[Value]) -> bool:
     """Whether a call makes an object whose end the program may observe."""
-    if function in _FILES:
+    is_compressed = getattr(function, "__module__", "") in _COMPRESSED and getattr(function, "__name__", "") == "open"
+    if function in _FILES or is_compressed:
         texts = [str(arg.value) for arg in args if isinstance(arg, ConstantValue) and isinstance(arg.value, str)]
         return any(set(text) <= set("rwaxbtU+") and not set("wax+").isdisjoint(text) for text in texts)
     return function in _MAKERS or (isinstance(function, type) and _is_observed(function))
@@ -76,28 +80,40 @@ def _is_observed(cls: type) -> bool:
 def _use_of_result(tx: Interpreter, at: int) -> str:
     """Returns what a frame does with what the instruction at `at` pushes: it is "kept", "returned" or "dropped"."""
     following = tx.instructions[at + 1]
-    if following.opname == "RETURN_VALUE":
+    if following.opname in _RETURNING:
         return "returned"
-    stored = [name for opname, name in _locals_of(following)[:1] if opname == "STORE_FAST"]
+    stored = [name for verb, name in _variables_of(following)[:1] if verb == "STORE"]
     if not stored:
         return "kept" if following.opname in _KEEPING else "dropped"
-    if any(name == stored[0] for name, _ in _dropped_locals(tx)):
+    if any(name == stored[0] for name, _ in _dropped_variables(tx)):
         return "dropped"
-    loaded = (_locals_of(tx.instructions[i - 1]) for i, x in enumerate(tx.instructions) if x.opname == "RETURN_VALUE")
-    return "returned" if any(found and found[-1][1] == stored[0] for found in loaded) else "kept"
+    returned = ("LOAD", stored[0]) in _variables_returned(tx.instructions)
+    return "returned" if returned else "kept"
 
 
-def _locals_of(instruction: Any) -> list[tuple[str, str]]:
-    """Returns the opname and the local of each half of an instruction of locals."""
+def _variables_of(instruction: Instruction) -> list[tuple[str, str]]:
+    """Returns what each half of an instruction does with a variable, and its name."""
+    halves = [(instruction.opname, str(instruction.argval))]
     if instruction.opname in PAIRS:
-        return pair_halves(instruction)
-    return [(instruction.opname, instruction.argval)] if instruction.opname.endswith("_FAST") else []
+        halves = pair_halves(instruction)
+    parts = [(opname.split("_"), name) for opname, name in halves]
+    return [(verb, name) for (verb, *kind), name in parts if kind and kind[0] in ("FAST", "GLOBAL", "NAME", "DEREF")]
 
 
-def _dropped_locals(tx: Interpreter) -> Iterator[tuple[str, bool]]:
-    """Yields the locals that a frame deletes or sets more than once, and whether it deletes them."""
-    found = [each for instruction in tx.instructions for each in _locals_of(instruction)]
-    for name in tx.code.co_varnames:
-        is_deleted = ("DELETE_FAST", name) in found
-        if is_deleted or found.count(("STORE_FAST", name)) > 1:
+def _variables_returned(instructions: Sequence[Instruction]) -> Iterator[tuple[str, str]]:
+    """Yields the variables that a frame returns or yields, alone or in a tuple or other container."""
+    pushed: list[tuple[str, str]] = []
+    for instruction in instructions:
+        if instruction.opname in _RETURNING:
+            yield from pushed
+        is_pushed = instruction.opname.startswith(("LOAD_", "BUILD_"))
+        pushed = [*pushed, *_variables_of(instruction)] if is_pushed else []
+
+
+def _dropped_variables(tx: Interpreter) -> Iterator[tuple[str, bool]]:
+    """Yields the variables that a frame deletes or sets more than once, and whether it deletes them."""
+    found = Counter(each for instruction in tx.instructions for each in _variables_of(instruction))
+    for name in {name for _, name in found}:
+        is_deleted = found["DELETE", name] > 0
+        if is_deleted or found["STORE", name] > 1:
             yield name, is_deleted

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import os
 import pathlib
 import tempfile
@@ -77,6 +78,31 @@ def made_by_a_function(x):
     return y * len(LOG)
 
 
+def in_a_tuple(x):
+    def make():
+        made = Ending(3)
+        return 1, made
+
+    _, made = make()
+    y = x + 1
+    made = None
+    return y * len(LOG)
+
+
+def global_variable(x):
+    global made_here
+    made_here = Ending(6)
+    y = x + 1
+    made_here = None
+    return y * len(LOG)
+
+
+def compressed_file(x):
+    y = x + 1
+    gzip.open(FILE, "wt").write("text")
+    return y * len(gzip.open(FILE, "rt").read())
+
+
 def dropped_by_a_function(x):
     def log(y):
         Ending(4)
@@ -138,7 +164,17 @@ def temporary_folder(x):
 
 PROGRAMS = [
     *(written_file, written_file_of_a_path, rebound, never_named, made_by_a_function, dropped_by_a_function),
-    *(deleted, finalized, weakly_referred_to, weakly_referred_to_tensor, weak_values, temporary_folder),
+    *(
+        deleted,
+        in_a_tuple,
+        global_variable,
+        compressed_file,
+        finalized,
+        weakly_referred_to,
+        weakly_referred_to_tensor,
+        weak_values,
+        temporary_folder,
+    ),
 ]
 
 
