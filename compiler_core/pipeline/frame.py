@@ -424,7 +424,10 @@ class FrameCompile:
     def _resume_code(self, tx: Interpreter, layout: ResumeLayout) -> types.CodeType:
         """Returns the code of the function that continues an active frame; it is the same for every compile."""
         if self._loop is None:
-            code = self.region.code((CodeKey(tx.code), layout), lambda: resume_functions.resume_code(tx.code, layout))
+            made = self.region.code((CodeKey(tx.code), layout), lambda: resume_functions.resume_code(tx.code, layout))
+            # branches that meet continue in one function, if it also has the same globals
+            origin = CodeKey(resume_functions.original_code(tx.code) or tx.code), id(tx.f_globals)
+            code = self.region.code((origin, made), lambda: made)
             line = tx.instructions[layout.target].lineno or tx.code.co_firstlineno
             return self._add_resume(tx, code, layout, line)
         for part in self._loop.parts:
@@ -453,6 +456,7 @@ class FrameCompile:
                     }
         else:
             frame = known.frame.id
+            known.earlier |= self._done_before_break(tx)
         self._callee_names = {}
         with self._only_recorded("bytecode", "the expressions of a caller's values"):
             if callee_names := tool("callee_names"):

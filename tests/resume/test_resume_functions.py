@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 
 import pytest
@@ -104,3 +105,26 @@ def deep(x, n):
 @same_as_eager(inputs=lambda: (torch.ones(2), 300))
 def test_recursion_deeper_than_is_inlined(x, n):
     return deep(x, n)
+
+
+def test_branches_that_meet_continue_in_one_function():
+    """Each ``if`` adds a function for either branch: what follows is not compiled once for each path."""
+
+    def program(x, *flags):
+        a, b, c = flags
+        x = x + 1
+        if a:
+            x = x * 2
+        x = x + 3
+        if b:
+            x = x * 4
+        x = x + 5
+        if c:
+            x = x * 6
+        return x + 7
+
+    compiled = cc.compile(program, backend="eager", strict=True)
+    for flags in itertools.product((0, 1), repeat=3):
+        given = [torch.ones(2), *map(torch.tensor, flags)]
+        assert torch.equal(compiled(*given), program(*given))
+    assert len(record_of(compiled).frames) == 1 + 3 * 2
