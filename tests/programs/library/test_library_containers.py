@@ -378,6 +378,33 @@ def test_tuples_with_their_own_hash_as_keys(x):
     return x + 1, {Reordered((1,)): 2}[Reordered((1,))]
 
 
+class Counted:
+    """A key that counts how often it is hashed and compared."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        looked_at.append("hash")
+        return 1
+
+    def __eq__(self, other):
+        looked_at.append("equal")
+        return self.number == other.number
+
+
+looked_at, by_counted = [], {}
+
+
+@same_as_eager(changes=["looked_at"])
+def test_keys_that_count(x):
+    by_counted.clear()
+    by_counted[Counted(1)] = 2
+    made = {Counted(2): 3}
+    by_counted[Counted(2)] = 4
+    return x * by_counted[Counted(2)], Counted(2) in made, len(by_counted)
+
+
 @same_as_eager(graphs=1, breaks=[])
 def test_positions_in_sequences(x):
     return x * operator.indexOf([1, 2], 2), operator.countOf([1, 1], 1), caught(operator.indexOf, [1], 3)

@@ -46,6 +46,9 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
 """They are compared by the identity of what they are bound to."""
 
 
+_CHANGES = "__hash__ or __eq__ of a key, which may be called more often than by the program"
+
+
 class ObjectKey:
     """A key that uses the ``__hash__`` and ``__eq__`` of the value's class."""
 
@@ -58,7 +61,8 @@ class ObjectKey:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return self.tx.is_same_or_equal(self.value, self.tx.outside.key_value(other))
+        with self.tx.capture.inside(self.tx.graph.region, _CHANGES):
+            return self.tx.is_same_or_equal(self.value, self.tx.outside.key_value(other))
 
 
 def object_key(tx: Interpreter, value: Any) -> Any:
@@ -70,7 +74,8 @@ def object_key(tx: Interpreter, value: Any) -> Any:
         method = value.special_method(tx, "__hash__")
         if method is None:
             raise Unsupported("unsupported operation", f"a {cls.__name__} as a key")
-        return ObjectKey(tx, value, _as_hash(method.call(tx, [], {}).constant(tx)))
+        with tx.capture.inside(tx.graph.region, _CHANGES):
+            return ObjectKey(tx, value, _as_hash(method.call(tx, [], {}).constant(tx)))
     if value.source is None:
         return value
     value.install_guards(tx)
