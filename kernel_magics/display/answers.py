@@ -135,10 +135,10 @@ def _value_lines(record: Record) -> Iterator[str]:
 
 
 def _frame(record: Record, frame: Frame) -> str:
+    resumes = f", after the graph break of {frame.resumes}" if frame.kind == "resume" and frame.resumes else ""
     caller = next((each.caller for each in frame.compiles if each.caller), None)
     if caller is not None and library_of(frame.filename):
-        return f"{_file(record, caller.filename)}:{caller.lineno} (calls {frame.title})"
-    resumes = f", after the graph break of {frame.resumes}" if frame.kind == "resume" and frame.resumes else ""
+        return f"{_file(record, caller.filename)}:{caller.lineno} (calls {frame.title}){resumes}"
     return f"{_file(record, frame.filename)}:{frame.line} {frame.name}{resumes}"
 
 

@@ -205,6 +205,16 @@ def test_no_earlier_break_is_blamed_that_is_not_there() -> None:
     assert "earlier graph break" not in problem.advice
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("before", "grade"), [("", "expected"), ("x = x.cos()", "costly")])
+def test_setting_the_seed_costs_nothing_where_nothing_is_computed_before(
+    before: str, grade: str, engine: Engine
+) -> None:
+    script = f"def program(x):\n    {before or 'pass'}\n    torch.manual_seed(0)\n    return x.sin()\n"
+    (problem,) = run(script, "a seed", engine).problems
+    assert (problem.kind, problem.lineno, problem.grade) == ("graph break", 3, grade)
+
+
 EMPTY_AT_FIRST = """
 def program(x, items):
     for each in items:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from compiler_core.records import Compile, Frame, Record
 from compiler_core.tools.questions.advice import LINES, REMEDIES
+from compiler_core.tools.questions.problems import find_problems
 from compiler_core.tools.questions.what_failed import what_failed
 from tests.docs import recompiles
 from tests.faults import real_scripts, reported, user_code
@@ -464,6 +466,16 @@ def test_what_ends_the_compiling_on_stock_is_a_problem_at_its_line() -> None:
     assert "PyTorch compiles no more calls of the function after one that does not" in again.advice
     (failed,) = run(RAISES, "raises", "torch").problems
     assert (failed.kind, failed.lineno, failed.advice[:9]) == ("failure", 4, "Your code")
+
+
+def test_an_error_of_the_cpp_compiler_is_named() -> None:
+    record = Record(engine="torch")
+    frame = Frame(0, "step", "step.py", 1, "root")
+    output = "Command:\ng++ main.cpp\n\nOutput:\nmain.cpp: In function kernel:\nmain.cpp:26:29: error: no math here\n"
+    frame.compiles.append(Compile("0/0", 0, outcome="failed", reason=f"CppCompileError: C++ compile error\n\n{output}"))
+    record.frames.append(frame)
+    (problem,) = find_problems(record)
+    assert problem.cause == "CppCompileError: C++ compile error\nThe C++ compiler says: no math here"
 
 
 REFUSES = """

@@ -67,6 +67,10 @@ _BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
 """Reasons of breaks after which it depends on values what is computed."""
 _CALLS = frozenset[BreakReason]({"skipped function"})
 """Reasons of breaks at calls of functions, which may themselves compute what a graph could hold."""
+_SETS_SOMETHING = re.compile(
+    r"(?:torch|random|np|numpy)(?:\.\w+)*\.(?:manual_seed|manual_seed_all|seed|set_\w+|use_deterministic_algorithms)\("
+)
+"""Calls that set a state of the process, and compute nothing."""
 _OF_THE_CALL = frozenset[BreakReason](
     {
         "distribution check",
@@ -467,6 +471,8 @@ def _raised(record: Record, compile_: Compile, at_frame: _Place) -> Problem:
     place = _Place.of_stack(record, compile_, [compile_.raised_at]) if compile_.raised_at else at_frame
     cause, _, hint = compile_.reason.partition("\n\n")[0].partition("\n  Hint: ")
     cause = cause.replace("\n  Explanation: ", ".  ")
+    if of_compiler := re.search(r": error: (.+)", compile_.reason):  # of the C++ that Inductor wrote
+        cause += f"\nThe C++ compiler says: {of_compiler[1]}"
     problem = place.problem("failure", "blocking", "the compile raised an error", cause, compile_, hint.strip())
     problem._proof = FROM_PYTORCH if hint else None
     return problem
@@ -890,7 +896,8 @@ class _DividedGraphs:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""
         if break_.reason not in _COMPUTES_NOTHING | _BRANCHES | _CALLS:
             return ""
-        if break_.reason not in _CALLS and _key(break_) not in self._before:
+        may_compute = break_.reason in _CALLS and not _sets_something(break_)
+        if not may_compute and _key(break_) not in self._before:
             return "nothing is computed before it"
         if break_.reason in _BRANCHES or _key(break_) in self._after:
             return ""
@@ -981,6 +988,11 @@ class _DividedGraphs:
                 seen |= further
                 waiting += further
         return False
+
+
+def _sets_something(break_: GraphBreak) -> bool:
+    """Whether the line of a break only sets a state of the process, such as the seed."""
+    return break_.place is not None and _SETS_SOMETHING.match(break_.place.text.strip()) is not None
 
 
 def _is_part(inner: str, outer: str) -> bool:

@@ -59,7 +59,7 @@ class MemoryBudget:
     def note(self) -> str:
         """Returns a sentence that lists what was left out; empty if nothing was."""
         counts = ", ".join(f"{number:,} {label}" for label, number in sorted(self.left_out.items()) if number)
-        limit = f"the limit is about {self._total / limits.MIB:,.4g} MiB"
+        limit = f"beyond {self._total / limits.MIB:,.4g} MiB, or another limit"
         return f"Left out of PyTorch's trace ({limit}): {counts}." if counts else ""
 
 

@@ -16,6 +16,7 @@ STATES: dict[str, Literal["hit", "miss", "not cached"]] = {
 }  # fmt: skip
 EVENTS = tuple(f"{cache}_{state}" for cache in CACHES for state in STATES)
 """The names of the events that report a lookup."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _COMPONENT = re.compile(r"\[(\w+)\] ([^:]+): (.*)", re.DOTALL)
 """One field: what the key holds of it, its name, its text."""
 
@@ -53,4 +54,4 @@ def _reason(state: str, data: dict[str, Any]) -> str:
     detail = data.get("cache_bypass_reason") or ""
     if data.get("cache_status_detailed") == "guard_miss":
         detail = "entries with this key were found, but their guards on sizes do not hold"
-    return limits.truncate(str(detail))
+    return limits.truncate(" ".join(_ADDRESS.sub("", str(detail)).split()))
