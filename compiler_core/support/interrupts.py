@@ -381,7 +381,7 @@ _NOT_HOLDING = (*GUARD_FAILURES, RecursionError, MemoryError)
 """With what it raises where there is no room to check, in which case the guard does not hold either."""
 
 guard_errors: list[BaseException] = []
-"""What signal handlers raised inside guards, until `raise_guard_error` raises it."""
+"""What signal handlers raised inside guards, or may have raised, until `raise_guard_error` raises it."""
 
 
 def guard_function(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -405,8 +405,12 @@ def _guard_generator(check: Callable[[Any], bool]) -> Generator[bool, Any, None]
                 holds = check((yield holds))
         except GeneratorExit:
             return
-        except _NOT_HOLDING:
+        except _NOT_HOLDING as error:
             holds = False
+            if (
+                error.__class__ not in _NOT_HOLDING
+            ):  # a call here could be interrupted; `raise_guard_error` looks closer
+                guard_errors[:] = [error]
         except BaseException as error:
             holds = False
             guard_errors.append(error)
@@ -418,4 +422,5 @@ def raise_guard_error() -> None:
     if guard_errors and get_ident() == _MAIN_THREAD:
         error = guard_errors.pop()
         guard_errors.clear()
-        raise error
+        if not isinstance(error, _NOT_HOLDING) or raised_by_handler(error):
+            raise error

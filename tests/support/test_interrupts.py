@@ -76,6 +76,32 @@ def test_what_a_handler_raises_in_a_guard_is_kept(error: BaseException) -> None:
     assert tree.check({})
 
 
+def test_what_a_handler_raises_in_a_guard_may_be_of_a_class_of_failures() -> None:
+    class TooLate(ValueError):
+        pass
+
+    def handler(number: int, frame: Any) -> None:
+        raise TooLate
+
+    def check(obj: Any) -> bool:
+        if obj == "missing":
+            raise TooLate
+        if interrupted:
+            interrupted.pop()
+            signal.raise_signal(signal.SIGUSR1)
+        return True
+
+    interrupted, tree, before = [True], tree_with(check), signal.signal(signal.SIGUSR1, handler)
+    try:
+        assert not tree.check({})
+        with pytest.raises(TooLate):
+            interrupts.raise_guard_error()
+        assert not tree.check("missing")  # raised by the guard itself: it does not hold
+        interrupts.raise_guard_error()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize("others", [[], [0]])
 def test_an_interrupt_in_a_guard_is_raised_by_that_call(others: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is raised even if guards of other compiles then hold."""
