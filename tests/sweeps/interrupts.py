@@ -265,6 +265,9 @@ def one_process(engine: str, count: int, seed: int) -> Findings:
     for _ in range(count):
         _interrupt(engine, found, sender, work(compile_, sender._random.randrange(10**6)))
         after()
+        for thread in threading.enumerate():
+            if thread.name.startswith("cutaway-build"):  # it stops, and removes its folder
+                thread.join(WAIT_S)
         found.wrong += [f"{k}: {v} after an interrupt" for k, v in state().items() if v != before[k]]
     return found
 
