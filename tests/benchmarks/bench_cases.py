@@ -3,8 +3,9 @@
     python -m tests.benchmarks.bench_cases [--device cuda] [--dtype bfloat16] [--rows N --columns N] [--only softmax]
     python -m tests.benchmarks.bench_cases --others
 
-Times are medians of interleaved rounds, or with --least the minimum (for a machine that others use).  The speedup is
-the median over the rounds of the quotient of two times measured one after the other.  Errors are relative to float64;
+Times are medians of interleaved rounds, and a speedup is the median over the rounds of the quotient of two times
+measured one after the other.  With --least (for a machine that others use) times are minima, and a speedup is the
+quotient of two minima.  Errors are relative to float64;
 an error of more than twice eager's is reported.
 """
 
@@ -142,7 +143,10 @@ def main() -> None:
             rounds, note, moved = measure(each, make, options.rounds, options.least)
             took = [min(column) if options.least else statistics.median(column) for column in zip(*rounds, strict=True)]
             times = "".join(f"{t * 1e6:11,.1f}" for t in took)
-            faster = [statistics.median(row[other] / row[1] for row in rounds) for other in (0, 2)]
+            faster = [
+                took[other] / took[1] if options.least else statistics.median(row[other] / row[1] for row in rounds)
+                for other in (0, 2)
+            ]
             ratios.append(faster[1])
             of_copy = "" if each.trains else f"{moved / took[1] / copied:9.2f}"
             print(f"{each.name:24}{times}{faster[0]:9.2f}{faster[1]:9.2f}{of_copy}  {note}", flush=True)

@@ -1,4 +1,4 @@
-"""Two dozen programs that no kernel was tuned with, to check that results of the thirty generalize.
+"""Four dozen programs that no kernel was tuned with when they were written, to check that results generalize.
 
 `bench_cases --others` measures them.  Fix what they show by changes that apply to other programs as well.
 """
@@ -169,6 +169,162 @@ def momentum_step(*tensors: torch.Tensor) -> list[torch.Tensor]:
 def clipped_gradients(*tensors: torch.Tensor) -> Any:
     norm = torch.stack([t.square().sum() for t in tensors]).sum().sqrt()
     return [t * (1 / (norm + 1e-6)).clamp(max=1) for t in tensors]
+
+
+# ---- small sizes, middle dimensions, indices, bytes (added on 2026-11-30, before the schedules that they led to)
+
+
+def _points(m: Make, size: int) -> torch.Tensor:
+    """[n, size] with about rows x columns elements."""
+    return torch.randn(max(1, m.rows * m.columns // size), size, dtype=m.dtype, device=m.device)
+
+
+def _square(m: Make, *last: int) -> torch.Tensor:
+    """[n, *last], where n * n is about rows x columns."""
+    return torch.randn(max(1, int((m.rows * m.columns) ** 0.5)), *last, dtype=m.dtype, device=m.device)
+
+
+def _odd(m: Make) -> torch.Tensor:
+    """[37, n, 13] with about rows x columns elements."""
+    return torch.randn(37, max(1, m.rows * m.columns // (37 * 13)), 13, dtype=m.dtype, device=m.device)
+
+
+@case(lambda m: [_square(m, 3), _square(m, 3)])
+def pairwise_distance(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x[:, None] - y[None]).square().sum(-1).sqrt()
+
+
+@case(lambda m: [_square(m, 4).abs(), _square(m, 4).abs()])
+def box_iou(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    ends, other_ends = x[:, :2] + x[:, 2:], y[:, :2] + y[:, 2:]
+    sides = (torch.minimum(ends[:, None], other_ends) - torch.maximum(x[:, None, :2], y[:, :2])).clamp(min=0)
+    common = sides.prod(-1)
+    return common / (x[:, 2:].prod(-1)[:, None] + y[:, 2:].prod(-1) - common)
+
+
+@case(lambda m: [_points(m, 9).view(-1, 3, 3), _points(m, 9)[:, :3]])
+def rotated_points(rotation: torch.Tensor, point: torch.Tensor) -> torch.Tensor:
+    return (rotation * point[:, None, :]).sum(-1)
+
+
+@case(lambda m: [_points(m, 2), _points(m, 2)])
+def complex_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    (a, b), (c, d) = x.unbind(-1), y.unbind(-1)
+    return torch.stack([a * c - b * d, a * d + b * c], -1)
+
+
+@case(lambda m: [_points(m, 3)])
+def softmax_of_three(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+@case(lambda m: [m.images()], trains=True)
+def average_pool_by_hand(x: torch.Tensor) -> torch.Tensor:
+    n, channels, height, width = x.shape
+    return x.view(n, channels, height // 2, 2, width // 2, 2).mean((3, 5)).relu()
+
+
+@case(lambda m: [m.heads()])
+def positional_encoding(x: torch.Tensor) -> torch.Tensor:
+    at = torch.arange(x.shape[-2], device=x.device, dtype=x.dtype)[:, None]
+    turns = torch.exp(torch.arange(0, x.shape[-1], 2, device=x.device, dtype=x.dtype) * (-9.21 / x.shape[-1]))
+    return x + torch.stack([(at * turns).sin(), (at * turns).cos()], -1).flatten(-2)
+
+
+@case(lambda m: [m.matrix(), m.indices(max(1, m.rows // 8) * 8, m.rows).view(-1, 8)])
+def bag_of_words(weight: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return F.embedding(words, weight).mean(1)
+
+
+@case(lambda m: [m.matrix(), m.indices(2 * m.rows, m.rows), m.indices(2 * m.rows, m.rows)])
+def graph_messages(x: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x).index_add(0, target, (x[source] - x[target]).relu()) + x
+
+
+@case(lambda m: [torch.rand(m.rows * m.columns, dtype=m.dtype, device=m.device)])
+def histogram(x: torch.Tensor) -> torch.Tensor:
+    bins = (x * 256).long().clamp(0, 255)
+    return torch.zeros(256, dtype=x.dtype, device=x.device).index_add(0, bins, torch.ones_like(x))
+
+
+@case(lambda m: [m.matrix(), m.row(), m.row().square()])
+def running_statistics(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    now, center = torch.var_mean(x, 0)
+    return mean.lerp(center, 0.1), var.lerp(now, 0.1)
+
+
+@case(lambda m: [_odd(m)])
+def sums_of_first(x: torch.Tensor) -> torch.Tensor:
+    return x.exp().sum(0)
+
+
+@case(lambda m: [_odd(m)])
+def sums_of_middle(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(1)
+
+
+@case(lambda m: [_odd(m)])
+def means_of_first_two(x: torch.Tensor) -> torch.Tensor:
+    return (x * x).mean((0, 1))
+
+
+@case(lambda m: [_odd(m)])
+def sums_of_first_and_last(x: torch.Tensor) -> torch.Tensor:
+    return x.square().sum((0, 2))
+
+
+@case(lambda m: [m.images(), m.images()[0, :, 0, 0], m.images()[0, :, 0, 0]], trains=True)
+def channel_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    x = x - x.mean(1, keepdim=True)
+    return w[:, None, None] * (x / torch.sqrt(x.square().mean(1, keepdim=True) + 1e-6)) + b[:, None, None]
+
+
+@case(lambda m: [m.matrix() > 0, m.matrix() > 0, m.matrix()])
+def kept_and_counted(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    keep = (a & ~b) | (x > 0.5)
+    return keep, keep.sum(-1)
+
+
+@case(_pair, trains=True)
+def dice_loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    found, target = x.sigmoid(), (y > 0).to(x.dtype)
+    return 1 - (2 * (found * target).sum(-1) + 1) / (found.sum(-1) + target.sum(-1) + 1) + y.mean()
+
+
+@case(lambda m: [(m.matrix() * 40).to(torch.int8), m.matrix()[:, :1].abs(), (m.matrix() * 40).to(torch.int8)])
+def added_bytes(x: torch.Tensor, scale: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return ((x.float() * scale + y.float() * 0.02) / 0.05).round().clamp(-128, 127).to(torch.int8)
+
+
+@case(lambda m: [m.matrix()])
+def median_of_three(x: torch.Tensor) -> torch.Tensor:
+    a, b, c = x[:, :-2], x[:, 1:-1], x[:, 2:]
+    return torch.maximum(torch.minimum(a, b), torch.minimum(torch.maximum(a, b), c))
+
+
+@case(_pair)
+def quantile_loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    over = y - x
+    return torch.stack([torch.maximum(q * over, (q - 1) * over).mean() for q in (0.1, 0.5, 0.9)]).sum()
+
+
+@case(lambda m: [m.matrix()])
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean()) / x.std()
+
+
+@case(lambda m: [m.images(), torch.randn(32, 3, 3, dtype=m.dtype, device=m.device)])
+def depthwise_by_hand(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    padded, (height, width) = F.pad(x, (1, 1, 1, 1)), x.shape[2:]
+    parts = [
+        (padded[:, :, i : i + height, j : j + width], w[:, i, j][:, None, None]) for i in range(3) for j in range(3)
+    ]
+    return sum((x * w for x, w in parts), torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+@case(lambda m: [m.matrix().t().contiguous().t(), m.matrix(), m.row().expand(m.rows, -1)])
+def mixed_strides(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return x * y + b.exp()
 
 
 def _momentum_state(m: Make) -> Tensors:
