@@ -416,6 +416,7 @@ _SOURCE_GLOBALS: dict[str, Any] = {
     "all_plain": {torch.Tensor}.issuperset,
     "as_plain": as_plain,
     "match_layout": match_layout,
+    "new_zeros": new_zeros,
     "as_dense": as_dense,
     "flag": flag,
     "tensor_kinds": tensor_kinds,

@@ -87,17 +87,17 @@ class DoubleBackward:
         self._defaults = [d for d in torch_state.default_devices() if d is not None], torch.get_default_dtype()
         """The default devices and dtype of the forward.  A backward runs outside of its ``with torch.device(...)``."""
 
-    def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
-        """Returns one gradient for each primal, which autograd can differentiate."""
+    def gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None], create_graph: bool = True) -> Gradients:
+        """Returns one gradient for each primal, which autograd can differentiate with `create_graph`."""
         if self._graph is not None:
-            return self._gradients(self._graph, ctx, tangents)
+            return self._gradients(self._graph, ctx, tangents, create_graph)
         with self._compile.step("run", "create_graph=True") as event:
             event.detail = (
                 "for gradients of gradients, of sparse ones and of ones of a class with __torch_dispatch__, "
                 "the captured graph runs again eagerly"
             )
             self._graph = self._outputs_graph()
-            return self._gradients(self._graph, ctx, tangents)
+            return self._gradients(self._graph, ctx, tangents, create_graph)
 
     def gradients_without_kernels(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients | None:
         """Returns the gradients of tangents that our kernels cannot read, as eager PyTorch computes them.
@@ -109,21 +109,19 @@ class DoubleBackward:
             raise  # noqa: PLE0704
         if self._rules.refusal or not inputs_unchanged(ctx):
             return None
-        create_graph = torch.is_grad_enabled()
-        result = self.gradients(ctx, tangents)
+        result = self.gradients(ctx, tangents, create_graph=torch.is_grad_enabled())
         if not graph_is_retained():
             ctx.maybe_clear_saved_tensors()
             if hasattr(ctx, "per_output"):
                 ctx.per_output.mark_passed([t is None for t in tangents])
-        return result if create_graph else tuple(g if g is None else g.detach() for g in result)
+        return result
 
     def anomaly_gradients(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
         """Returns one gradient for each primal while autograd detects anomalies, which checks the gradient of each
         operation."""
         if self._graph is None:
             self._graph = self._outputs_graph()
-        found = self._gradients(self._graph, ctx, tangents)
-        return tuple(g if g is None else g.detach() for g in found)
+        return self._gradients(self._graph, ctx, tangents, create_graph=False)
 
     def once_differentiable(self, ctx: Any, gradients: Gradients) -> Gradients:
         """Returns the gradients of the compiled backward so that differentiating them raises an error."""
@@ -149,7 +147,9 @@ class DoubleBackward:
         graph.output(tuple(copies[name] for name in self._rules.captured_outputs))
         return graph_module(self._captured, graph)
 
-    def _gradients(self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+    def _gradients(
+        self, graph: fx.GraphModule, ctx: Any, tangents: Sequence[torch.Tensor | None], create_graph: bool
+    ) -> Gradients:
         needed = ctx.needs_input_grad
         with torch.enable_grad(), DisableTorchFunctionSubclass():
             # aliases, so that an input that is given twice has two gradients
@@ -158,11 +158,9 @@ class DoubleBackward:
                 outputs = self._run(graph, inputs)
             given = [(o, t) for o, t in zip(outputs, tangents, strict=True) if t is not None]
             wanted = [i for i, n in zip(inputs, needed, strict=True) if n]
-            found = iter(
-                torch.autograd.grad(
-                    [o for o, _ in given], wanted, [t for _, t in given], create_graph=True, allow_unused=True
-                )
-            )
+            results, seeds = [o for o, _ in given], [t for _, t in given]
+            # a sum of a sparse gradient and a dense one has no graph
+            found = iter(torch.autograd.grad(results, wanted, seeds, create_graph=create_graph, allow_unused=True))
         if not graph_is_retained():
             ctx.primals = None
         return tuple(next(found) if n else None for n in needed)

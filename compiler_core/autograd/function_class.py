@@ -164,6 +164,8 @@ class FunctionClass:
             self._writer.add(2, f"{assignment(tuple(self._parts.symbols))}ctx.symbols")
         self._match_tangent_layouts()
         self._set_flags(backward.graph)
+        for name, stand_in in self._writer.optional.items():
+            self._writer.add(2, f"if {name} is None: {name} = {stand_in}  # kernels do not read it")
         nodes = output_nodes(backward.graph)
         results = [f"gradient_{i}" if n is not None else "_" for i, n in enumerate(nodes, 1)]
         self._backward_call.write(results, nodes)
@@ -181,7 +183,8 @@ class FunctionClass:
             if node.name in self._parts.given:
                 indices, device = self._parts.given[node.name], node.meta["val"].device
                 present = " or ".join(f"not {self._backward_call.absent[i]}" for i in indices)
-                there = [f"{joint.tangents[i]}.device" for i in indices if joint.layouts[i].device == device]
+                known = [i for i in indices if joint.tangents[i] not in self._writer.optional]
+                there = [f"{joint.tangents[i]}.device" for i in known if joint.layouts[i].device == device]
                 self._writer.add(2, f"{node.name} = flag({present}, {there[0] if there else repr(str(device))})")
 
     def _match_tangent_layouts(self) -> None:
@@ -192,12 +195,14 @@ class FunctionClass:
         self._writer.add(2, "try:")
         from_sparse = []
         for name, layout in zip(joint.tangents, joint.layouts, strict=True):
-            shape, stride = numbers_text(layout.shape), numbers_text(layout.stride)
+            stride = numbers_text(layout.stride)
             if_absent = f"{name} is None or " if len(joint.tangents) > 1 else ""
+            if name in self._writer.optional:
+                if_absent = f"{name} is not None and "
             differs = f"{name}.stride() != {stride}"
             if are_contiguous(layout.shape, layout.stride):
                 differs = f"not {name}.is_contiguous()"
-            arguments = f"{shape}, {stride}, {layout.dtype}, '{layout.device}'"
+            arguments = self._writer.layout_text(layout)
             self._writer.add(3, f"if type({name}) is not Tensor:")
             self._writer.add(4, f"{name} = as_plain({name})")
             from_sparse.append(f"{name} = match_layout(as_dense({name}), {arguments})")
@@ -282,13 +287,23 @@ class BackwardCall:
         if not body:
             kernels_can_run = self._kernels_can_run(f"inputs[:{len(saved)}]")
             self._writer.add(2, f"run = backward_graph if {kernels_can_run} else eager_backward")
+            for name, stand_in in self._writer.optional.items():
+                at = inputs.index(name) - len(inputs)
+                zeros = f"inputs[{at}] = {self._zeros(name)}"
+                self._writer.add(2, f"if {name} is {stand_in} and run is eager_backward: {zeros}")
             self._writer.write_call(2, "backward", f"{assignment(results)}run(inputs)", nodes)
             return
         kernels_can_run = self._kernels_can_run(tuple_text(saved))
         self._writer.add(2, f"if {kernels_can_run}:")
         self._writer.write_inlined(3, "backward", body, results, nodes)
         self._writer.add(2, "else:")
+        for name, stand_in in self._writer.optional.items():
+            self._writer.add(3, f"if {name} is {stand_in}: {name} = {self._zeros(name)}")
         self._writer.add(3, f"{assignment(results)}eager_backward([{', '.join(inputs)}])")
+
+    def _zeros(self, tangent: str) -> str:
+        """Returns what makes the zeros that PyTorch's operators take for an absent tangent."""
+        return f"new_zeros({self._writer.layout_text(self._joint.layouts[self._joint.tangents.index(tangent)])})"
 
     def _reading_statement(self, inputs: Sequence[str], as_list: bool) -> str:
         """Returns a statement that reads the saved values, with ``{}`` in place of their tuple.

@@ -249,7 +249,8 @@ def _name_shape_dtype(node: fx.Node) -> tuple[str, tuple[int, ...], Any]:
 #     add = aten.add(tangents_1, div)        where = where(given_2, div, 0)
 #                                            add = aten.add(tangents_1, where)
 #
-# ``given_2`` is True unless ``tangents_2`` is absent.
+# ``given_2`` is True unless ``tangents_2`` is absent.  On a GPU each tangent that is no scalar has a flag: kernels do
+# not read one that is absent (`loops/schedule/absent.py`), so that no zeros as large as logits are needed.
 
 
 def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
@@ -258,6 +259,10 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
         return {}
     sources = dependencies(graph, tangents)
     flags: dict[tuple[tuple[int, ...], torch.device], fx.Node] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in tangents and _is_large_on_gpu(node.meta["val"]):
+            alone = (tangents.index(node.name),)
+            flags[alone, node.meta["val"].device] = _flag(graph, alone, node.meta["val"].device)
     masked: dict[fx.Node, fx.Node] = {}
     zeros: set[fx.Node] = set()  # what is zero if all tangents that it comes from are
     for node in list(graph.nodes):
@@ -279,6 +284,10 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
         if sources[node] and keeps_zeros and all(n in zeros for n in node.all_input_nodes if _is_tensor(n)):
             zeros.add(node)
     return {flag.name: indices for (indices, _), flag in flags.items()}
+
+
+def _is_large_on_gpu(value: torch.Tensor) -> bool:
+    return value.is_cuda and value.dim() > 0
 
 
 def _is_tensor(node: fx.Node) -> bool:

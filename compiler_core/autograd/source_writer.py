@@ -12,7 +12,7 @@ import torch.fx as fx
 
 from compiler_core.autograd.joint import InputMutation, ReturnedValue, ViewReplay, output_nodes
 from compiler_core.autograd.partition import Partitioned
-from compiler_core.autograd.trace.outputs import BASE
+from compiler_core.autograd.trace.outputs import BASE, TensorLayout
 from compiler_core.codegen.wrapper.executable import Executable, InlineBody
 from compiler_core.codegen.wrapper.values import tuple_text
 from compiler_core.records import Span
@@ -38,6 +38,16 @@ class SourceWriter:
         self.constants: dict[str, Any] = {}
         """Objects without a literal, by the name that stands for them."""
         self._lines: list[str] = []
+
+    @property
+    def optional(self) -> dict[str, str]:
+        """The tangents that kernels do not read if they are absent, and the flag that stands for each."""
+        return self.executables["backward"].optional if "backward" in self.executables else {}
+
+    @staticmethod
+    def layout_text(layout: TensorLayout) -> str:
+        """Returns the arguments of `new_zeros` for a tangent."""
+        return f"{numbers_text(layout.shape)}, {numbers_text(layout.stride)}, {layout.dtype}, '{layout.device}'"
 
     @property
     def text(self) -> str:

@@ -371,7 +371,10 @@ class _Replays:
             self._runner.note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
             return
         absent = self._runner.absent(inputs)
-        moved = (moved | self._copied).difference(absent, self._layout.written)
+        # a flag that stands for an absent gradient has another shape
+        flags = {id(inputs[i]) for i, name in enumerate(self._layout.inputs) if name.startswith("given")}
+        fixed = [i for i, each in enumerate(inputs) if id(each) in flags]
+        moved = (moved | self._copied).difference(absent, self._layout.written, fixed)
         try:
             with torch.cuda.device(self._layout.device):
                 if self._is_forward:

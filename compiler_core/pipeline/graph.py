@@ -67,12 +67,14 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
+from compiler_core.loops.schedule.absent import read_if_given
 from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.unrolling import unroll_short_loops
 from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.pipeline.parts import compile_parts, split_host_part
 from compiler_core.records import Compile, CudaGraph
+from compiler_core.records.kernels import CacheLookup
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.node_facts import waits_for_data
@@ -254,12 +256,16 @@ def compile_kernels(
         return lambda: parts.joined(host(), device())
     printed = print_kernels(gm, which, compile_, options, languages)
     executable, constants = printed.wrapper.executable, printed.wrapper.constants
-    with noted_lookups(compile_.cache_lookups, which):
+    lookups: list[CacheLookup] = []
+    with noted_lookups(lookups, which):
         build = start_build(executable)
 
     def loaded() -> Runner:
         with compile_.step("build", which):
-            run = load(executable, constants, build)
+            try:
+                run = load(executable, constants, build)
+            finally:
+                compile_.cache_lookups.extend(lookups)
         if options.target:
             printed.recorder.record_machine_code(options.target, options.strict)
         if options.mode == "default":
@@ -353,9 +359,11 @@ def fuse_loops(program: ir.Program, requests: FusionRequests, compile_: Compile)
 def schedule_loops(program: ir.Program) -> ir.Program:
     """Splits loops that need several passes or kernels, unrolls short ones, and lays out buffers for their readers.
 
+    GPU kernels read the gradients of outputs only if there are any.
+
     Raises CompilerBug if a kernel's buffers are not all on one device that has kernels.
     """
     split = unroll_short_loops(split_reductions(split_passes(program)))
     scheduled = update_in_place(memory_plan.with_result_layouts(split))
     ir.check_devices(scheduled)
-    return scheduled
+    return read_if_given(scheduled)

@@ -733,6 +733,13 @@ def sparse_gradient_among_others(c):
 
 
 @program
+def sparse_gradient_added_to_a_dense_one(c):
+    w = t(4, 3)
+    c(lambda w: w.cos() * w.sum(1, keepdim=True))(w).backward(rows(1.0, 2.0))
+    return w.grad.to_dense()
+
+
+@program
 def sparse_gradient_twice(c):
     w = t(4, 3)
     y = c(lambda w: w.sin())(w)

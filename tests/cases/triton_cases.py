@@ -389,6 +389,30 @@ def load_outside() -> str:
     return "ok"
 
 
+def absent_gradient() -> str:
+    """``ok``, if kernels take a gradient whose flag is False for zeros, and do not read it."""
+
+    def backward(saved: torch.Tensor, tangents_1: torch.Tensor, tangents_2: torch.Tensor) -> list[torch.Tensor]:
+        total = tangents_1 * saved + tangents_2
+        return [total.cos(), total.sum(1), tangents_2.t() * 2]
+
+    saved, first, second = (torch.randn(70, 5) for _ in range(3))
+    gm = make_fx(backward, tracing_mode="fake")(saved, first, second)
+    for node, name in zip(gm.graph.find_nodes(op="placeholder"), ("saved", "tangents_1", "tangents_2"), strict=True):
+        node._rename(name)
+        last = node
+    flags = torch.tensor(False), torch.tensor(True)
+    with gm.graph.inserting_after(last):
+        gm.graph.placeholder("given_2").meta["val"] = last.meta["val"].new_empty((), dtype=torch.bool)
+    run = graph_stages.compile_kernels(gm, "backward", new_compile(), Options(), ON_BOTH)()
+    for flag, given, value in ((flags[1], second, second), (flags[0], flags[0], torch.zeros(70, 5))):
+        found = run([saved, first, given, flag])
+        for got, expected in zip(found, backward(saved, first, value), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    assert run.executable.optional == {"tangents_2": "given_2"}  # type: ignore[attr-defined]
+    return "ok"
+
+
 def choose(number: int) -> None:
     """Have the kernels made with the candidate of this number, or the last one."""
 
@@ -409,6 +433,7 @@ if __name__ == "__main__":
     options.add_argument("names", nargs="*", help="all, if none is given")
     given = options.parse_args()
     choose(given.candidate)
-    names = given.names or [*CASES, *(["load_outside"] if interpreted else [])]
-    verdicts = {name: load_outside() if name == "load_outside" else verdict(name, where) for name in names}
+    others = {"load_outside": load_outside, "absent_gradient": absent_gradient}
+    names = given.names or [*CASES, *(others if interpreted else [])]
+    verdicts = {name: others[name]() if name in others else verdict(name, where) for name in names}
     json.dump(verdicts, sys.stdout, indent=1)

@@ -45,12 +45,16 @@ def verdicts(request: pytest.FixtureRequest) -> dict[str, str]:
     """The verdicts on the cases that are tested, run in the interpreter in one process."""
     tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
     tested = [str(item.callspec.params["name"]) for item in tests if item.function is test_same_values_as_eager]
-    return verdicts_of(triton_cases, *tested, "load_outside")
+    return verdicts_of(triton_cases, *tested, "load_outside", "absent_gradient")
 
 
 @pytest.mark.parametrize("name", sample(triton_cases.CASES, 5))
 def test_same_values_as_eager(name: str, verdicts: dict[str, str]) -> None:
     assert verdicts[name] == "ok"
+
+
+def test_a_gradient_that_is_absent_is_not_read(verdicts: dict[str, str]) -> None:
+    assert verdicts["absent_gradient"] == "ok"
 
 
 def test_an_access_outside_of_tensors_is_found(verdicts: dict[str, str]) -> None:

@@ -1086,3 +1086,44 @@ def waiting(x: torch.Tensor) -> torch.Tensor:
 @waiting.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_absent_gradients_of_large_outputs(mode: str) -> None:
+    """Logits beside a loss: their gradient takes no memory while it is absent, and counts where it is there."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = x @ weight
+        return F.cross_entropy(logits, target), logits
+
+    x, weight = torch.randn(512, 64, device="cuda"), torch.randn(64, 40000, device="cuda")
+    target = torch.randint(40000, (512,), device="cuda")
+    fast = compiler_core.compile(program, mode=mode, strict=True)
+
+    def step(function: Any, way: str) -> list[Any]:
+        leaves = [t.detach().requires_grad_() for t in (x, weight)]
+        loss, logits = function(*leaves, target)
+        if way == "loss":
+            loss.backward()
+        elif way == "both":
+            (loss + (logits * logits).mean()).backward()
+        elif way == "logits":
+            logits.cos().sum().backward()
+        elif way == "twice":
+            loss.backward(retain_graph=True)
+            (logits * logits).mean().backward()
+        else:  # a batch of gradients, for which PyTorch's operators run
+            seeds = torch.arange(3.0, device="cuda")
+            return [*torch.autograd.grad(loss, leaves, seeds, is_grads_batched=True)]
+        return [leaf.grad for leaf in leaves]
+
+    for way in ("loss", "loss", "loss", "both", "loss", "logits", "twice", "batch", "loss", "both", "both", "both"):
+        found, expected = step(fast, way), step(program, way)
+        torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-4)
+        del found, expected
+    if mode == "default":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(fast, "loss")
+        logits_bytes = 512 * 40000 * 4
+        assert torch.cuda.max_memory_allocated() - before < 3.6 * logits_bytes

@@ -91,6 +91,8 @@ class TritonKernelPrinter(StatementPrinter):
         """Prints the kernel to `lines`."""
         loops = self.loops
         self._signature(buffers)
+        for flag, variable in self._given.items():
+            self._emit(f"{variable} = tl.load({flag}_ptr)")
         if loops.column_stores:
             self._mix_order_loop()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -37,7 +38,9 @@ class StatementPrinter:
         self.lines: list[PrintedLine] = []
         self._statement_numbers = {id(statement): k for k, statement in enumerate(loops.body)}
         self._dependences: dict[ir.Statement, tuple[bool, bool]] = {}
-        self._names = _local_names(loops)
+        self._given = {s.given: f"has_{s.buffer}" for s in loops.body if isinstance(s, ir.Load) and s.given}
+        """The variables with the values of the flags that say which buffers are there."""
+        self._names = _local_names(loops, self._given.values())
         self._one_row = bool(loops.inner) and self.blocks.i == 1
         self._shape = "[BLOCK_J]" if self._one_row else "[BLOCK_I, BLOCK_J]" if loops.inner else "[BLOCK_I]"
         """The shape of an inner value's block, or of a value's if there are no inner indices."""
@@ -105,7 +108,8 @@ class StatementPrinter:
 
     def _right_hand_side(self, statement: ir.ValueStatement) -> str:
         if isinstance(statement, ir.Load):
-            return f"tl.load({self._pointer(statement)}{self._mask(statement)})"
+            other = ", other=0" if statement.given else ""
+            return f"tl.load({self._pointer(statement)}{self._mask(statement)}{other})"
         if isinstance(statement, ir.Index):
             address = self._address(statement.address)
             dtype = TYPES[statement.dtype]
@@ -169,6 +173,8 @@ class StatementPrinter:
             masks.append("j_mask")
         within = () if isinstance(statement, ir.Store) else statement.within
         masks += [text for r in within for text in self._bounds_conditions(r)]
+        if isinstance(statement, ir.Load) and statement.given:
+            masks.append(self._given[statement.given])
         return f", mask={' & '.join(masks)}" if masks else ""
 
     def _depends_on(self, statement: ir.Statement) -> tuple[bool, bool]:
@@ -197,9 +203,9 @@ class StatementPrinter:
             return [above, below]
 
 
-def _local_names(loops: ir.Loops) -> dict[str, str]:
-    """Returns each value's name in the kernel: its own, with underscores appended if that name is taken."""
-    taken = _RESERVED | set(loops.index_names) | {f"{name}_ptr" for name in loops.arguments}
+def _local_names(loops: ir.Loops, others: Iterable[str]) -> dict[str, str]:
+    """Returns each value's name in the kernel: its own, with underscores appended if it is taken, as `others` are."""
+    taken = _RESERVED | set(loops.index_names) | set(others) | {f"{name}_ptr" for name in loops.arguments}
     taken |= {f"{s.buffer}_acc" for s in loops.column_stores}
     names: dict[str, str] = {}
     for statement in loops.body:

@@ -152,6 +152,9 @@ class Executable:
     """The names of the inputs that kernels write to."""
     updates: bool = False
     """Whether a new value depends on the old one, so that a run that failed must not be repeated."""
+    optional: dict[str, str] = field(default_factory=dict)
+    """The inputs that kernels read only if another input is True, by name: a flag that stands for them, too, if it is
+    False."""
 
 
 def start_build(executable: Executable) -> BackgroundBuild[dict[str, Launcher]]:

@@ -93,6 +93,7 @@ class _WrapperPrinter:
             inline_body=inline_body,
             in_place=list(self._program.in_place),
             updates=self._program.updates,
+            optional=self._program.optional,
         )
 
     def _inline_body(self) -> InlineBody | None:

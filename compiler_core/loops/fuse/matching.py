@@ -372,6 +372,8 @@ def structural_key(loops: ir.Loops, buffers: Mapping[str, ir.Buffer]) -> Hashabl
         statement = ir.rename_arguments(statement, renamed)
         if isinstance(statement, (ir.Load, ir.Store)):
             statement = replace(statement, buffer=numbers[statement.buffer])
+        if isinstance(statement, ir.Load) and statement.given:
+            statement = replace(statement, given=numbers[statement.given])
         if not isinstance(statement, ir.Store):
             renamed[statement.name] = str(number)
             statement = replace(statement, name=str(number))

@@ -10,7 +10,7 @@ Grammar (`check` verifies it)::
     Step      ::= Loops | Call                     our kernel | one of PyTorch's
     Loops     ::= outer sizes, inner sizes, Statement*             one kernel
     Statement ::= Load | Index | Position | Scalar | Compute | Reduce | Scan | Store
-    Load      ::= name: dtype = buffer[Address] where Range*       read one element
+    Load      ::= name: dtype = buffer[Address] where Range* if flag   read one element, or 0
     Index     ::= name: dtype = Address            the value of an index expression (arange)
     Position  ::= name: i64 = arg below size where Range*          an index that is read from a tensor
     Scalar    ::= name: dtype = number             a number (f64, i64) that is a kernel argument

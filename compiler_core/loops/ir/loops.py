@@ -69,7 +69,8 @@ class Loops:
     @cached_property
     def reads(self) -> tuple[str, ...]:
         """The buffers that are loaded from, in order of first use."""
-        return tuple(dict.fromkeys(s.buffer for s in self.body if isinstance(s, Load)))
+        loads = (s for s in self.body if isinstance(s, Load))
+        return tuple(dict.fromkeys(buffer for s in loads for buffer in (s.buffer, s.given) if buffer))
 
     @cached_property
     def writes(self) -> tuple[str, ...]:

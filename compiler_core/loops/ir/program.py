@@ -12,6 +12,7 @@ import torch
 
 from compiler_core.errors import CompilerBug
 from compiler_core.loops.ir.loops import Loops
+from compiler_core.loops.ir.statements import Load
 from compiler_core.records import ItemId
 from compiler_core.support.fx_symbols import SymbolDefinition
 from compiler_core.support.opaque_ops import FakeTape
@@ -238,6 +239,12 @@ class Program:
         """Whether loops compute new values of inputs from the old ones, in place."""
         found = (set(s.reads) & set(s.writes) for s in self.steps if isinstance(s, Loops))
         return any(not names.isdisjoint(self.inputs) for names in found)
+
+    @property
+    def optional(self) -> dict[str, str]:
+        """The inputs that may be absent, and for each the input that says whether it is there."""
+        bodies = (step.body for step in self.steps if isinstance(step, Loops))
+        return {s.buffer: s.given for body in bodies for s in body if isinstance(s, Load) and s.given}
 
     def text(self) -> str:
         return "\n".join(s.text() for s in self.steps if isinstance(s, Loops))

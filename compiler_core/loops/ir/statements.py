@@ -160,7 +160,10 @@ Argument = str | Literal
 
 @dataclass(frozen=True)
 class Load:
-    """Reads one element of `buffer`; undefined where a range of `within` does not hold."""
+    """Reads one element of `buffer`; undefined where a range of `within` does not hold.
+
+    `given` is empty, or the buffer of a bool: where that is False, `buffer` is not read, and the element is 0.
+    """
 
     name: str
     dtype: torch.dtype
@@ -168,6 +171,7 @@ class Load:
     address: Address
     origin: tuple[ItemId, ...] = field(default=(), compare=False)
     within: tuple[Range, ...] = ()
+    given: str = ""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -329,7 +333,8 @@ def statement_text(statement: Statement, index_names: Sequence[str]) -> str:
     within = statement.within if isinstance(statement, (Load, Position)) else ()
     where = f" where {' and '.join(r.text(index_names) for r in within)}" if within else ""
     if isinstance(statement, Load):
-        return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]{where}"
+        given = f" if {statement.given}" if statement.given else ""
+        return f"{left} = load {statement.buffer}[{statement.address.text(index_names)}]{where}{given}"
     if isinstance(statement, Position):
         return f"{left} = {statement.value} below {statement.size}{where}"
     if isinstance(statement, Index):

@@ -153,11 +153,13 @@ def _unloaded(result: Lowered) -> Iterator[None]:
     """Context manager in which kernels are not loaded, but added to `result`."""
     programs: list[ir.Program] = []
 
-    def load(executable: Executable, constants: Any) -> Any:
-        result.graphs.append(Graph(programs[-1], executable.kernels.get("triton", ""), executable.text))
+    def load(executable: Executable, constants: Any, build: None) -> Any:
+        program = next(each for each in reversed(programs) if each.name == executable.program)
+        result.graphs.append(Graph(program, executable.kernels.get("triton", ""), executable.text))
         return _Unloaded(executable, constants)
 
-    with _noting(programs), mock.patch.object(graph_stages, "load", load):
+    not_built = mock.patch.object(graph_stages, "start_build", return_value=None)
+    with _noting(programs), not_built, mock.patch.object(graph_stages, "load", load):
         yield
 
 
