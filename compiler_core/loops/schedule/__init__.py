@@ -4,6 +4,6 @@ After fusion, `splitting` splits loop nests of which a GPU would run too few pro
 a few iterations for a CPU. `cpu` chooses the schedule of each C++ kernel, by its kind, `gpu` that of each Triton
 kernel, from its block sizes (`block_sizes`): `rewrites` of its loop nest, and `gpu_rewrites`, which `script` applies in
 order. `vectors` says how long vectors are, and which float16 is converted for whole ones. `updates` has loops write new
-values of inputs in place, `numbers` keeps changing floats in tensors. Input and output are an `ir.Program` and its
-`ir.Loops`.
+values of inputs in place, `numbers` keeps changing floats in tensors, and `absent` has gradients read only if they are
+there. Input and output are an `ir.Program` and its `ir.Loops`.
 """
