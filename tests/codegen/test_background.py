@@ -37,6 +37,7 @@ def test_the_forward_is_built_while_the_backward_is_compiled(monkeypatch: pytest
     torch.testing.assert_close(x.grad, x.sin().exp() * x.cos())
     assert len(threads) == 2
     assert threading.main_thread() not in threads
+    assert not any(thread.is_alive() for thread in threads)
     steps = [(e.stage, e.name) for e in record.compiles[0].events]
     assert steps.index(("codegen", "backward")) < steps.index(("build", "forward"))
 

@@ -28,10 +28,10 @@ class BackgroundBuild(Generic[_Built]):
         with external.stopped_by(stopping):
             context = copy_context()
         self._future: Future[_Built] | None = None
-        pool = ThreadPoolExecutor(1, "cutaway-build")
+        self._pool = ThreadPoolExecutor(1, "cutaway-build")
         with suppress(RuntimeError):  # no more threads can be started
-            self._future = pool.submit(context.run, build)
-        pool.shutdown(wait=False)
+            self._future = self._pool.submit(context.run, build)
+        self._pool.shutdown(wait=False)
 
     def result(self) -> _Built:
         """Waits for the build, and returns its result or raises its error.  Signals are handled meanwhile."""
@@ -39,6 +39,7 @@ class BackgroundBuild(Generic[_Built]):
             return self._build()
         while wait([self._future], timeout=POLL_S).not_done:
             safe_point()
+        self._pool.shutdown()  # the thread ends: Python warns of a fork beside threads
         return self._future.result()
 
 
