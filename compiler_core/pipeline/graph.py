@@ -12,7 +12,7 @@
     8  plan the memory of the buffers                     memory_plan.plan      codegen/wrapper/memory_plan.py
        join C++ kernels to runs, each one call            with_runs             codegen/wrapper/runs.py
     9  print the wrapper, which calls the kernels         print_wrapper         codegen/wrapper/writer.py
-    10 build and load both                                load                  codegen/build/, codegen/wrapper/
+    10 build and load both, in a thread                   load                  codegen/build/, codegen/wrapper/
        compile for a target, on request                                         instruments.py
     11 replay the launches as a CUDA graph, on request    with_replay           backends/cuda_graphs.py
     and for both together:

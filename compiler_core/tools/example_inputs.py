@@ -80,6 +80,9 @@ class _ExampleInputs:
         program = self._program
         if name in program.tapes:
             return self._tape(program.tapes[name])
+        if name in program.optional.values():  # kernels read what they read in a call with all gradients
+            torch_, device = self._names.unique("torch"), program.buffers[name].device
+            return f"{torch_}.tensor(True, device={str(device)!r})"
         for call in (s for s in program.steps if isinstance(s, ir.Call)):
             operator = opaque_ops.opaque_operator(call)
             arguments = opaque_ops.bind_arguments(operator, call.args[1]) if isinstance(operator, OpOverload) else {}

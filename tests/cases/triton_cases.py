@@ -409,7 +409,9 @@ def absent_gradient() -> str:
         found = run([saved, first, given, flag])
         for got, expected in zip(found, backward(saved, first, value), strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-    assert run.executable.optional == {"tangents_2": "given_2"}  # type: ignore[attr-defined]
+    executable = run.executable  # type: ignore[attr-defined]
+    assert executable.optional == {"tangents_2": "given_2"}
+    assert "torch.tensor(True, device='cpu'),  # given_2" in executable.text
     return "ok"
 
 
