@@ -62,6 +62,15 @@ class _ExampleInputs:
 
     def __init__(self, program: ir.Program, names: NameScope, values: ValuePrinter) -> None:
         self._program, self._names, self._values = program, names, values
+        self._flags = {*program.optional.values()}
+        self._packed: dict[str, Mapping[str, Any]] = {}
+        """The arguments of operators on packed sequences, by the buffer of their batch sizes."""
+        for call in (s for s in program.steps if isinstance(s, ir.Call)):
+            operator = opaque_ops.opaque_operator(call)
+            if isinstance(operator, OpOverload):
+                arguments = opaque_ops.bind_arguments(operator, call.args[1])
+                if isinstance(view := arguments.get("batch_sizes"), ir.TensorView):
+                    self._packed[view.buffer] = arguments
 
     def lines(self) -> list[str]:
         """Returns the lines of the function."""
@@ -80,14 +89,11 @@ class _ExampleInputs:
         program = self._program
         if name in program.tapes:
             return self._tape(program.tapes[name])
-        if name in program.optional.values():  # kernels read what they read in a call with all gradients
+        if name in self._flags:  # kernels read what they read in a call with all gradients
             torch_, device = self._names.unique("torch"), program.buffers[name].device
             return f"{torch_}.tensor(True, device={str(device)!r})"
-        for call in (s for s in program.steps if isinstance(s, ir.Call)):
-            operator = opaque_ops.opaque_operator(call)
-            arguments = opaque_ops.bind_arguments(operator, call.args[1]) if isinstance(operator, OpOverload) else {}
-            if getattr(arguments.get("batch_sizes"), "buffer", None) == name:
-                return self._batch_sizes(arguments)
+        if name in self._packed:
+            return self._batch_sizes(self._packed[name])
         return self._random_buffer(name) if name in program.buffers else repr(program.numbers[name])
 
     def _random_buffer(self, name: str) -> str:

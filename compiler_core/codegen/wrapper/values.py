@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,6 +56,7 @@ class ValuePrinter:
         """The symbols that the printed values use."""
         found = {b.device for b in program.buffers.values() if b.device.type == "cuda"}
         self.device = found.pop() if len(found) == 1 and None not in {d.index for d in found} else None
+        self._uses_in_results = Counter(view.buffer for view in views(program.results))
         self.uses_dispatcher = any(isinstance(s, ir.Call) or program.language(s) == "triton" for s in program.steps)
         """Whether the source calls PyTorch functions that autograd would record."""
 
@@ -90,8 +92,8 @@ class ValuePrinter:
         if not isinstance(result, ir.TensorView):
             return self.argument(result)
         buffer = self._program.buffers[result.buffer]
-        uses = [v.buffer for v in views(self._program.results)].count(buffer.name)
-        if (buffer.kind == "loops" and uses == 1) or result.whole(buffer):
+        is_only_one = buffer.kind == "loops" and self._uses_in_results[buffer.name] == 1
+        if is_only_one or result.whole(buffer):
             return self.argument(result)
         self.uses_dispatcher = True
         offset = f"{result.buffer}.storage_offset() + {self.number(result.offset)}"
