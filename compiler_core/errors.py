@@ -5,6 +5,7 @@ CutawayError        the base class of our errors
                     graph break, or a FullGraphError
   UsageError        the user's request is wrong, such as an unknown backend or a wrong option
     FullGraphError  fullgraph=True, and there is a graph break
+    RecompileError  the stance is "fail_on_recompile", and a call has to be compiled
     BackendError    a backend of the user raised
   CompilerBug       an error in the compiler; it becomes a failure in the record and a CompileWarning
     StrictError     a failure, raised because of strict=True
@@ -62,6 +63,10 @@ class FullGraphError(UsageError):
     def __init__(self, message: str, stack: Sequence[StackLine] = ()) -> None:
         super().__init__(message)
         self.stack = stack
+
+
+class RecompileError(UsageError, RuntimeError):
+    """A call has to be compiled, while ``torch.compiler.set_stance("fail_on_recompile")`` is set."""
 
 
 class BackendError(UsageError):

@@ -44,6 +44,17 @@ _MAIN_THREAD = threading.main_thread().ident
 _ids = itertools.count(7_000_000)
 
 
+def stance() -> str:
+    """Returns what ``torch.compiler.set_stance`` set.  With "force_eager" calls run without the hook."""
+    current: str = dynamo_eval_frame._stance.stance
+    return current
+
+
+def forces_backend() -> bool:
+    """Returns whether ``torch.compiler.set_stance`` names the backend of what is compiled."""
+    return dynamo_eval_frame._stance.backend is not None
+
+
 @dataclass(frozen=True)
 class FrameInfo:
     """A frame that is about to run, as the hook describes it."""
@@ -76,7 +87,7 @@ def compiled({parameters}*args, **kwargs):
         if values is None:
             return hooked(*args, **kwargs)
         [{names}] = values
-    if original.__code__ is code:
+    if original.__code__ is code and eval_frame._stance.stance != "force_eager":
         holds, fn = latest[0]
         if holds({{{scope}}}):
             hook = set_hook(None)
@@ -110,6 +121,7 @@ def _direct_caller(
     namespace: dict[str, Any] = {"latest": latest, "none_yet": _NO_CODE, "hooked": hooked, "original": original}
     namespace |= {"code": code, "not_given": _NOT_GIVEN, "set_hook": C_eval_frame.set_eval_frame}
     namespace |= {"without_missing": _without_missing, "with_defaults": _with_defaults}
+    namespace["eval_frame"] = dynamo_eval_frame
     exec(compile(text, _DIRECT_CALL_FILE, "exec"), namespace)
     compiled: Callable[..., Any] = namespace.pop("compiled")
     never_compile(compiled.__code__)
@@ -242,7 +254,7 @@ class FrameHook:
             try:
                 try:
                     _set_isolation(self.isolation_id)
-                    set_hook(self)
+                    set_hook(None if stance() == "force_eager" else self)
                     result = fn(*args, **kwargs)
                 finally:
                     set_hook(hook)
@@ -258,7 +270,7 @@ class FrameHook:
                 before()
             hook = get_hook()
             try:
-                set_hook(self)
+                set_hook(None if stance() == "force_eager" else self)
                 result = fn(*args, **kwargs)
             finally:
                 set_hook(hook)

@@ -20,7 +20,7 @@ from compiler_core.capture.guard_collector import add_source
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.config import Options
-from compiler_core.errors import CompileWarning, StrictError, Unsupported, UsageError
+from compiler_core.errors import CompileWarning, RecompileError, StrictError, Unsupported, UsageError
 from compiler_core.guards import GuardTree, all_hold, failures
 from compiler_core.guards.sources import Scope
 from compiler_core.hook import frame_hook
@@ -59,7 +59,10 @@ _forked_while_running = False
 MAX_RESUMES = 64
 """Graph breaks in a row, after which the rest of a function runs as plain Python."""
 TRANSFORM_HINT = "Tensors inside it cannot be captured: compile the functions around the transform."
+FORCED_BACKEND = "set_stance(force_backend=...) holds for torch.compile only: here, set the backend where you compile."
 NOT_CAPTURED = "a mode, transform or tracer of PyTorch observes the call"
+_EAGER_FIRST = ("eager_then_compile", "aot_eager_then_compile")
+"""Stances in which the first call of a function shows which sizes change, and is not compiled."""
 MAX_INSTALLS = 3
 """How often the code of one compile is installed at most."""
 
@@ -208,10 +211,20 @@ class Region:
         if self._resume_depths.get(CodeKey(info.code), 0) > MAX_RESUMES:
             state.frame.skipped = f"more than {MAX_RESUMES} graph breaks in a row: the rest runs as plain Python"
             return self._run_code_plain(state)
+        stance = frame_hook.stance()
+        if stance == "eager_on_recompile" or (stance == "fail_on_recompile" and not may_have_tensors(info)):
+            return frame_hook.skip_call()
+        if stance in _EAGER_FIRST and state.frame.calls == 1:
+            self.policy(info.code).observe(info.f_locals)
+            return frame_hook.skip_call()
+        if frame_hook.forces_backend() and FORCED_BACKEND not in state.record.notes:
+            state.record.notes.append(FORCED_BACKEND)
         compile_ = state.record.compile(state.frame)
         compile_.no_symbols = self._no_symbols()
         with only_recorded(compile_, "guards", "why the frame is compiled again", self.options.strict):
             compile_.cause = _recompile_cause(state.entries, scope)
+        if stance == "fail_on_recompile":
+            raise _recompile_error(info.code, compile_.cause)
         is_library = library_of(info.code.co_filename) != ""
         frame = innermost_frame(lambda code: library_of(code.co_filename) != "") if is_library else None
         code = frame.f_code if frame is not None else None
@@ -448,6 +461,12 @@ def _first_line(code: types.CodeType) -> int:
 def _line_of(frame: types.FrameType) -> StackLine:
     filename, lineno = frame.f_code.co_filename, frame.f_lineno
     return StackLine(filename, lineno, frame.f_code.co_name, linecache.getline(filename, lineno).strip())
+
+
+def _recompile_error(code: types.CodeType, cause: Recompile | None) -> RecompileError:
+    why = f": {cause.text}" if cause else ", which was not compiled before"
+    where = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+    return RecompileError(f"a call of {where} has to be compiled while the stance is 'fail_on_recompile'{why}")
 
 
 def _recompile_cause(installed: list[InstalledCode], scope: Scope) -> Recompile | None:

@@ -12,7 +12,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -462,6 +462,14 @@ class DynamicPolicy:
         for dim in getattr(real, "_dynamo_dynamic_indices", ()):
             found[dim] = _marked_dim(real, dim, source)
         return found
+
+    def observe(self, f_locals: Mapping[str, Any]) -> None:
+        """Notes the sizes and numbers among the variables of a call that is not compiled."""
+        for name, value in f_locals.items():
+            if isinstance(value, torch.Tensor):
+                self._unmarked(value, LocalSource(name))
+            elif type(value) in (int, float):
+                self.symbol_reason(value, LocalSource(name))
 
     def dynamic_strides(self, source: Source) -> list[bool]:
         """Returns, for each stride, whether it is symbolic: it had several values that sizes do not explain."""
