@@ -10,6 +10,7 @@ warnings it gives once in a process and whether it has given them already."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 import threading
@@ -143,6 +144,8 @@ class OperationWarnings:
     function: Any
     """The function that was called.  A warning about a line of it is given at that line."""
     site: CallSite
+    is_ignored: bool = False
+    """Whether the program ignores them.  PyTorch still notes those that it gives once."""
     later: list[Message] | None = None
     """The warnings of every call but the first; None before the first call."""
 
@@ -171,7 +174,23 @@ class OperationWarnings:
             filename, lineno, f_globals = message.filename, message.lineno, self.function.__globals__
         # Python notes here which warnings it has shown, by line
         registry = f_globals.setdefault("__warningregistry__", {})
-        warnings.warn_explicit(message.message, message.category, filename, lineno, registry=registry)
+        if not self.is_ignored:
+            warnings.warn_explicit(message.message, message.category, filename, lineno, registry=registry)
+
+
+def enter_filters(filters: Sequence[Program]) -> Callable[..., None]:
+    """Enters ``catch_warnings``, sets filters and returns the ``__exit__``, for code that goes on in the block."""
+    block = warnings.catch_warnings()
+    block.__enter__()
+    for set_filter in filters:
+        set_filter()
+    return block.__exit__
+
+
+def note_filters_changed() -> None:
+    """Has Python forget which warnings it has shown, as it does where a ``catch_warnings`` block begins or ends."""
+    with warnings.catch_warnings():
+        pass
 
 
 def unique_messages(messages: Iterable[Message]) -> list[Message]:
@@ -230,6 +249,10 @@ class WarningCollector:
 
     programs: list[Program] = field(default_factory=list)
     """One for each kernel of the operation that will warn."""
+    filters: list[functools.partial[None]] | None = None
+    """In a ``catch_warnings`` block of the program, the calls of `warnings` that set filters so far."""
+    had_block: bool = False
+    """Whether a ``catch_warnings`` block began in the graph: Python then forgets which warnings it has shown."""
 
     def note_kernel(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Notes the warning that the kernel of operator `func` gives for these arguments, if it gives one."""
@@ -264,7 +287,13 @@ class WarningCollector:
         with silence_warnings() as kernel_messages, warn_always():
             for program in programs:
                 program()
-        return OperationWarnings(run_all, [*unique_messages(messages), *kernel_messages], function, site())
+        last = self.filters[-1] if self.filters else None
+        ignores_all = warnings.simplefilter, ("ignore",), dict[str, Any]()
+        is_ignored = last is not None and (last.func, last.args, last.keywords) == ignores_all
+        if self.had_block and not is_ignored:  # graphs give their warnings before they run
+            raise Unsupported("unsupported operation", f"{function}, which warns after warnings.catch_warnings()")
+        always = [*unique_messages(messages), *kernel_messages]
+        return OperationWarnings(run_all, always, function, site(), is_ignored)
 
 
 # ---------------------------------------------------------------- warnings of kernels

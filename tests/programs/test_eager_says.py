@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import compiler_core
+from compiler_core.api.compiled import record_of
 from compiler_core.support.eager_warnings import warn_always
 from compiler_core.tools.testing import check, difference
 from tests import warm_python
@@ -75,6 +76,115 @@ WARN = {
 def test_each_call_warns(name, backend):
     for grad in {"eager": (False,), "aot_eager": (False, True), "cpp": (True,)}[backend]:
         check(WARN[name], [square, square], grad=grad, backend=backend, tolerance=1e-5)
+
+
+def variance(x):
+    return x[0, :1].var()
+
+
+def ignores(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = variance(x)
+    return y + 1
+
+
+def changes_nothing(x):
+    with warnings.catch_warnings():
+        y = x.sin()
+    with warnings.catch_warnings(action="default"):
+        return y.cos()
+
+
+def warns_around(x):
+    y = variance(x)
+    with warnings.catch_warnings():
+        y = y + x
+    return y + variance(x)
+
+
+def warns_inside(x):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "std.*", category=UserWarning)
+        y = variance(x)
+        warnings.warn("inside")
+        y = y + variance(x)
+    warnings.warn("after")
+    return y + variance(x)
+
+
+def breaks_inside(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter(action="ignore")
+        for step in range(2):
+            x = x + variance(x)
+            print(step)
+            warnings.warn("not shown")
+    return x + variance(x)
+
+
+def leaves_by_an_exception(x):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = x + variance(x)
+            raise KeyError
+    except KeyError:
+        return y + variance(x)
+
+
+def one_in_another(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            y = variance(x)
+        y = y + variance(x)
+    return y + variance(x)
+
+
+def makes_errors(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return variance(x)
+        except UserWarning:
+            return x
+
+
+def has_wrong_filter(x):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", lineno=-1)
+        return x + 1
+
+
+CATCH = {ignores: 1, changes_nothing: 1, leaves_by_an_exception: 2, warns_around: 2, breaks_inside: 2}
+"""Programs that change the filters, and how many graphs they have at most, where they have few."""
+CATCH |= dict.fromkeys((warns_inside, one_in_another, makes_errors, has_wrong_filter), 9)
+
+
+def shown(f, x):
+    """The result of three calls, and the warnings that Python shows in each if it shows each once at a line."""
+    found, before = [], warnings.filters[:]
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            try:
+                found.append(f(x).tolist())
+            except AssertionError as error:
+                found.append(str(error))
+            found.append([(str(m.message), m.lineno) for m in messages])
+            messages.clear()
+    assert warnings.filters == before
+    return repr(found)  # nan is nan
+
+
+@pytest.mark.parametrize("program", CATCH)
+@pytest.mark.parametrize("backend", ["eager", "cpp"])
+def test_filters_hold_in_their_block(program, backend):
+    compiled = compiler_core.compile(program, backend=backend)
+    assert shown(compiled, *square()) == shown(program, *square())
+    assert sum(len(c.captured_graphs) for f in record_of(compiled).frames for c in f.compiles) <= CATCH[program]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "cpp"])

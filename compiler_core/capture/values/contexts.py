@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import types
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import UNSET, AttrSource, Source, WeakRefCallSource, context_var
+from compiler_core.support.eager_warnings import enter_filters, note_filters_changed
 from compiler_core.support.torch_state import (
     AttentionKernels,
     StateChange,
@@ -221,6 +224,40 @@ class RecordFunctionValue(ContextManagerValue):
 
     def leave(self, tx: Interpreter) -> None:
         pass
+
+
+class CatchWarningsValue(ContextManagerValue):
+    """``warnings.catch_warnings()`` that records nothing, with the `settings` that it was made with.
+
+    Operations inside that warn break the graph, unless the program ignores all warnings.
+    """
+
+    def __init__(self, settings: dict[str, Any], on_entry: functools.partial[None] | None) -> None:
+        super().__init__(warnings.catch_warnings, settings)
+        self._on_entry = on_entry
+        self._filters: list[functools.partial[None]] | None = None
+        """What sets filters inside, in order; None before it is entered."""
+
+    def enter(self, tx: Interpreter) -> Value:
+        collector = tx.graph.warnings
+        if collector.filters is not None or self._filters is not None:
+            raise Unsupported("skipped function", "warnings.catch_warnings() inside another")
+        tx.effects.note_call(note_filters_changed, [])
+        self._filters = collector.filters = [] if self._on_entry is None else [self._on_entry]
+        collector.had_block = True
+        return NONE
+
+    def leave(self, tx: Interpreter) -> None:
+        tx.graph.warnings.filters = None
+
+    def reconstruct(self, emit: Emitter) -> None:
+        if self._filters is not None:
+            raise Unsupported("skipped function", "warnings.catch_warnings() that is kept after it was entered")
+        emit.call_object(functools.partial(self.cls, **self.attributes), [])
+
+    def reconstruct_exit(self, emit: Emitter) -> None:
+        assert self._filters is not None
+        emit.call_object(functools.partial(enter_filters, tuple(self._filters)), [])
 
 
 CONTEXTS: dict[type, type[ContextManagerValue]] = {

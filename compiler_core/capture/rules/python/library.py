@@ -9,16 +9,26 @@ import inspect
 import logging
 import operator
 import types
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import add_rules, handles, handles_each
-from compiler_core.capture.values.base import Args, Kwargs, NamedMethodValue, Value, lookup_in_mro, observed_exception
+from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
+    NamedMethodValue,
+    Value,
+    constants,
+    lookup_in_mro,
+    observed_exception,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue, from_python
+from compiler_core.capture.values.contexts import CatchWarningsValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.capture.values.user.objects import NamespaceValue, ObjectValue
 from compiler_core.errors import Unsupported
@@ -366,3 +376,42 @@ add_rules(
         operator.call: lambda tx, obj, /, *args, **kwargs: obj.call(tx, args, kwargs),
     }
 )
+
+
+# ---------------------------------------------------------------- warnings
+
+_ACTIONS = ("ignore", "default", "always", "module", "once")
+"""The actions of filters that raise nothing."""
+
+
+@handles(warnings.catch_warnings)
+def _catch_warnings(tx: Interpreter, **kwargs: Value) -> Value:
+    settings = constants(tx, (), kwargs)[1]
+    if settings.get("record") or settings.get("module") is not None or tx.graph.warnings.filters is not None:
+        raise Unsupported("skipped function", "warnings.catch_warnings() that records, or inside another")
+    of_filter = {name: value for name, value in settings.items() if name not in ("record", "module")}
+    on_entry = None if of_filter.get("action") is None else _filter(warnings.simplefilter, [], of_filter)
+    return CatchWarningsValue(settings, on_entry)
+
+
+@handles_each(warnings.simplefilter, warnings.filterwarnings)
+def _set_filter(function: Any, tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
+    filters = tx.graph.warnings.filters
+    if filters is None:
+        raise Unsupported("skipped function", f"warnings.{function.__name__}, part of the standard library")
+    filters.append(_filter(function, *constants(tx, args, kwargs)))
+    return NONE
+
+
+def _filter(function: Any, args: list[Any], kwargs: dict[str, Any]) -> functools.partial[None]:
+    """Returns a call of `warnings` that sets a filter, with the action first, if Python takes its arguments."""
+    action = args[0] if args else kwargs.pop("action", None)
+    if action not in _ACTIONS:
+        raise Unsupported("skipped function", f"warnings.{function.__name__}({action!r})")
+    call = functools.partial(function, action, *args[1:], **kwargs)
+    try:
+        with warnings.catch_warnings():
+            call()
+    except Exception as error:
+        raise Unsupported("exception", f"{type(error).__name__}: {error}") from None
+    return call
