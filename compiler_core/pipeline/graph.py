@@ -49,7 +49,7 @@ from compiler_core.backends.graph_cache import CacheSlot
 from compiler_core.backends.kernel_recorder import KernelRecorder, Which, generate, step_counts
 from compiler_core.backends.registry import Call
 from compiler_core.backends.replay_memory import GraphMemory
-from compiler_core.codegen.build.background import stopped_on_error
+from compiler_core.codegen.build.external import stopped_on_error
 from compiler_core.codegen.build.kernel_lookups import noted_lookups
 from compiler_core.codegen.cpp.runs import with_run_functions
 from compiler_core.codegen.source import KernelSource

@@ -13,7 +13,7 @@ import torch
 
 import compiler_core
 from compiler_core.codegen.build import compilers, external
-from compiler_core.codegen.build.background import BackgroundBuild, stopped_on_error
+from compiler_core.codegen.build.background import BackgroundBuild
 from compiler_core.errors import TimedOut
 
 
@@ -61,7 +61,7 @@ def test_a_build_is_stopped_if_its_compile_fails() -> None:
             ended.set()
 
     def compile_both() -> None:
-        with stopped_on_error():
+        with external.stopped_on_error():
             builds.append(BackgroundBuild(run))
             raise ZeroDivisionError
 

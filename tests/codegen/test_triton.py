@@ -414,12 +414,12 @@ def test_triton_does_not_read_its_library_for_its_cache_key(monkeypatch: pytest.
     from triton.runtime import cache
 
     of_triton = cache.triton_key
-    digest = toolchain._installed_files()
+    digest = toolchain._triton_key()
     with toolchain.with_sealed_cache():
         assert digest is not None
         assert cache.triton_key() == digest
     assert cache.triton_key is of_triton
-    monkeypatch.setattr(toolchain, "_installed_files", functools.cache(toolchain._installed_files.__wrapped__))
+    monkeypatch.setattr(toolchain, "_triton_key", functools.cache(toolchain._triton_key.__wrapped__))
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: SimpleNamespace(files=None))
     with toolchain.with_sealed_cache():  # a library that no wheel has brought
         assert cache.triton_key is of_triton

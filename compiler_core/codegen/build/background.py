@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
-from compiler_core.codegen.build import external
 from compiler_core.support.interrupts import safe_point
 
 POLL_S = 0.1
 """How often signals are looked for while a build runs."""
-_started: ContextVar[list[threading.Event] | None] = ContextVar("_started", default=None)
 _Built = TypeVar("_Built")
 
 
@@ -22,15 +19,11 @@ class BackgroundBuild(Generic[_Built]):
     """The call of `build` in a thread, with the context variables of the caller."""
 
     def __init__(self, build: Callable[[], _Built]) -> None:
-        self._build, stopping = build, threading.Event()
-        if (started := _started.get()) is not None:
-            started.append(stopping)
-        with external.stopped_by(stopping):
-            context = copy_context()
+        self._build = build
         self._future: Future[_Built] | None = None
         self._pool = ThreadPoolExecutor(1, "cutaway-build")
         with suppress(RuntimeError):  # no more threads can be started
-            self._future = self._pool.submit(context.run, build)
+            self._future = self._pool.submit(copy_context().run, build)
         self._pool.shutdown(wait=False)
 
     def result(self) -> _Built:
@@ -41,18 +34,3 @@ class BackgroundBuild(Generic[_Built]):
             safe_point()
         self._pool.shutdown()  # the thread ends: Python warns of a fork beside threads
         return self._future.result()
-
-
-@contextmanager
-def stopped_on_error() -> Iterator[None]:
-    """Context manager that stops the builds which were started in its block, if the block raises an exception."""
-    started: list[threading.Event] = []
-    token = _started.set(started)
-    try:
-        yield
-    except BaseException:
-        for stopping in started:
-            stopping.set()
-        raise
-    finally:
-        _started.reset(token)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -51,15 +51,20 @@ class Stopped(Exception):
     """A build was stopped, because the compile that needs it has ended."""
 
 
-_stopping: ContextVar[threading.Event | None] = ContextVar("_stopping", default=None)
+_stopping: ContextVar[tuple[threading.Event, ...]] = ContextVar("_stopping", default=())
+"""The events of the blocks of `stopped_on_error` around."""
 
 
 @contextmanager
-def stopped_by(stopping: threading.Event) -> Iterator[None]:
-    """Context manager in whose context programs are stopped once the event is set."""
-    token = _stopping.set(stopping)
+def stopped_on_error() -> Iterator[None]:
+    """Context manager that stops the programs which threads run in its context, if its block raises an exception."""
+    stopping = threading.Event()
+    token = _stopping.set((*_stopping.get(), stopping))
     try:
         yield
+    except BaseException:
+        stopping.set()
+        raise
     finally:
         _stopping.reset(token)
 
@@ -68,7 +73,7 @@ def check() -> None:
     """Runs handlers of signals that are pending.  Raises Stopped if the build that runs is to end."""
     from compiler_core.support.interrupts import safe_point  # imports PyTorch, which commands do without
 
-    if (stopping := _stopping.get()) is not None and stopping.is_set():
+    if any(stopping.is_set() for stopping in _stopping.get()):
         raise Stopped
     safe_point()
 
@@ -79,7 +84,6 @@ def run(
     timeout: float,
     limit: int = OUTPUT_LIMIT,
     environment: Mapping[str, str] | None = None,
-    check: Callable[[], None] = check,
 ) -> CompletedProgram:
     """Runs a program to its end, without input, and returns its exit status and outputs.
 
@@ -94,7 +98,7 @@ def run(
         env=environment,
         start_new_session=True,
     )
-    outputs = _Outputs(process, limit, check)
+    outputs = _Outputs(process, limit)
     try:
         with ended_with_this_process(process.pid):
             if not outputs.read_until(time.monotonic() + timeout):
@@ -142,10 +146,10 @@ def _error_of(command: Sequence[str], what: str, done: CompletedProgram) -> Buil
 class _Outputs:
     """The outputs of a running program."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limit: int, check: Callable[[], None]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], limit: int) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
-        self._process, self._limit, self._check = process, limit, check
+        self._process, self._limit = process, limit
         self._pipes = (process.stdout, process.stderr)
         self.texts = (bytearray(), bytearray())
         self.cut = False
@@ -157,7 +161,7 @@ class _Outputs:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, text)
             while selector.get_map():
-                self._check()
+                check()
                 left = deadline - time.monotonic()
                 ready = selector.select(min(max(left, 0), _POLL_S))
                 for key, _ in ready:
@@ -173,7 +177,7 @@ class _Outputs:
         while not _has_ended(self._process):
             if time.monotonic() > deadline:
                 return False
-            self._check()
+            check()
             time.sleep(pause)
             pause = min(2 * pause, _POLL_S)
         return True

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 
 from compiler_core.codegen.build.background import POLL_S
-from compiler_core.codegen.build.external import check
+from compiler_core.codegen.build.external import check, stopped_on_error
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, with_sealed_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
@@ -159,14 +159,13 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
             return error
 
     different = {id(kernel.function): kernel for kernel in kernels}
-    with with_sealed_cache() as programs, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with with_sealed_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool, stopped_on_error():
         futures = [pool.submit(copy_context().run, made, kernel) for kernel in different.values()]
         try:
             while wait(futures, timeout=POLL_S).not_done:
                 check()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            programs.stop()
             raise
         found = {function: future.result() for function, future in zip(different, futures, strict=True)}
     return [found[id(kernel.function)] for kernel in kernels]

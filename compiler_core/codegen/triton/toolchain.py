@@ -50,31 +50,20 @@ class Programs:
     """Replaces the module `subprocess` in Triton: each program has a time limit, and is killed with its child
     processes.
 
-    It has the functions of `subprocess` that Triton calls to run a program, without input.  `stop` ends the programs
-    that run, from another thread.
+    It has the functions of `subprocess` that Triton calls to run a program, without input.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._stopped = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
-
-    def stop(self) -> None:
-        """Ends all programs that run; those that are started later end at once."""
-        self._stopped.set()
-
-    def _check(self) -> None:
-        if self._stopped.is_set():
-            raise external.Stopped
-        external.check()
 
     def run(
         self, command: list[str], *, check: bool = False, stdout: Any = None, stderr: Any = None, **_: Any
     ) -> subprocess.CompletedProcess[str]:
         """Like `subprocess.run`, for outputs that are dropped, written to a file, or merged.  Raises TimedOut."""
-        done = external.run(command, timeout=self._timeout, check=self._check)
+        done = external.run(command, timeout=self._timeout)
         merged = done.out + done.err if stderr == subprocess.STDOUT else done.out
         for text, file in ((merged, stdout), (done.err, stderr)):
             if hasattr(file, "fileno"):  # Triton's was opened for reading, and its descriptor for both
@@ -92,8 +81,8 @@ class Programs:
 
 
 @functools.cache
-def _installed_files() -> str | None:
-    """Returns a digest of Triton's files; None if no wheel says that of its library."""
+def _triton_key() -> str | None:
+    """Returns a digest of Triton's files, for its `triton_key`; None if no wheel says that of its library."""
     import triton
 
     root = Path(triton.__file__).parent
@@ -113,60 +102,45 @@ def _installed_files() -> str | None:
 
 
 @contextmanager
-def _with_short_key() -> Iterator[None]:
-    """Makes Triton take `_installed_files` for the digest of its files inside the block."""
-    cache: Any = importlib.import_module("triton.runtime.cache")
-    digest, before = _installed_files(), getattr(cache, "triton_key", None)
-    if before is None or digest is None:
-        yield
-        return
-    cache.triton_key = lambda: digest
-    try:
-        yield
-    finally:
-        cache.triton_key = before
-
-
-@contextmanager
-def _with_programs(programs: Programs) -> Iterator[None]:
-    """Makes Triton run its programs through `programs` inside the block."""
+def _replaced(modules: Sequence[str], name: str, value: Any) -> Iterator[None]:
+    """Replaces an attribute of the modules that have it, inside the block."""
     there = list[tuple[Any, Any]]()
-    for name in _MODULES_WITH_SUBPROCESS:
+    for each in modules:
         with suppress(ImportError):
-            module: Any = importlib.import_module(name)
-            if hasattr(module, "subprocess"):
-                there.append((module, module.subprocess))
+            module = importlib.import_module(each)
+            if hasattr(module, name):
+                there.append((module, getattr(module, name)))
     try:
         for module, _ in there:
-            module.subprocess = programs
+            setattr(module, name, value)
         yield
     finally:
         for module, before in there:
-            module.subprocess = before
+            setattr(module, name, before)
 
 
 @contextmanager
-def with_sealed_cache() -> Iterator[Programs]:
+def with_sealed_cache() -> Iterator[None]:
     """Makes Triton use the kernel cache for kernels compiled inside the block, on any thread, and right lines in PTX.
 
-    Yields the `Programs` that run its tools.
+    Its tools run as `Programs`.
     """
     from triton import knobs
 
-    programs, triton_lookups = Programs(config.compile_timeout()), tool("triton_lookups")
+    triton_lookups = tool("triton_lookups")
     with (
         _lock,
         disk_cache.any_build_folder("triton") as inside,
         knobs.cache.scope(),
         knobs.runtime.scope(),
         triton_lookups(add_lookup, _unheard) if triton_lookups else nullcontext(),
-        _with_short_key(),
-        _with_programs(programs),
+        _replaced(["triton.runtime.cache"], "triton_key", _triton_key) if _triton_key() else nullcontext(),
+        _replaced(_MODULES_WITH_SUBPROCESS, "subprocess", Programs(config.compile_timeout())),
     ):
         knobs.cache.dir = str(inside)
         knobs.cache.manager_class = _cache_manager()
         knobs.runtime.add_stages_inspection_hook = _StagesHook(knobs.runtime.add_stages_inspection_hook)
-        yield programs
+        yield
 
 
 def _unheard(function: Callable[..., Any]) -> Callable[..., Any]:
