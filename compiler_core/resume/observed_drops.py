@@ -51,9 +51,11 @@ def level_that_drops(active: Sequence[Interpreter]) -> int | None:
                 return level if use == "dropped" else None
     for name, is_deleted in _dropped_variables(innermost):
         value = innermost.locals.get(name, UNBOUND)
-        cls = value.cls if isinstance(value, InstanceValue) else BaseException  # `except E as e` deletes its variable
-        is_deleted_object = is_deleted and not issubclass(cls, BaseException)
-        if _is_observed(cls) or (value in operands and (function in _WEAK or is_deleted_object)):
+        is_observed = value in operands and function in _WEAK
+        if isinstance(value, InstanceValue):
+            is_deleted &= not issubclass(value.cls, BaseException)  # `except E as e` deletes its variable
+            is_observed |= _is_observed(value.cls) or (is_deleted and value in operands)
+        if is_observed:
             return len(active) - 1
     return None
 
@@ -114,6 +116,5 @@ def _dropped_variables(tx: Interpreter) -> Iterator[tuple[str, bool]]:
     """Yields the variables that a frame deletes or sets more than once, and whether it deletes them."""
     found = Counter(each for instruction in tx.instructions for each in _variables_of(instruction))
     for name in {name for _, name in found}:
-        is_deleted = found["DELETE", name] > 0
-        if is_deleted or found["STORE", name] > 1:
-            yield name, is_deleted
+        if found["DELETE", name] or found["STORE", name] > 1:
+            yield name, found["DELETE", name] > 0
