@@ -28,11 +28,11 @@ def in_turn(
 
     Args:
         calls: what is called.
-        seconds: for how long; at least `least` rounds are made, and at most `most`.
-        least: see `seconds`.
-        most: see `seconds`.
-        few: the least number of rounds if `least` would take more than `longest` seconds.
-        longest: see `few`.
+        seconds: when no further round begins, if there were `least`.
+        least: the number of rounds that are made in any case, but see `longest`.
+        most: the largest number of rounds.
+        few: the number of rounds that are made even if `least` would take too long.
+        longest: how many seconds `least` rounds may take.
         progress: called before each round with its number and the seconds until then.
     """
     found: list[list[T]] = [[] for _ in calls]
@@ -70,7 +70,9 @@ def seconds_in_rounds(calls: Sequence[Callable[[], Any]], synchronize: Callable[
         synchronize()
         return (time.perf_counter() - start) / times
 
-    once = [(seconds(call, 1), seconds(call, 1)) for call in calls]  # the first calls may build something
-    times = max(1, min(10_000, int(ROUND_SECONDS / max(max(took for _, took in once), 1e-7))))
+    for call in calls:
+        seconds(call, 1)  # may build something
+    once = max(seconds(call, 1) for call in calls)
+    times = max(1, min(10_000, int(ROUND_SECONDS / max(once, 1e-7))))
     samples = [functools.partial(seconds, call, times) for call in calls]
     return in_turn(samples, SECONDS, least=MIN_ROUNDS, most=2 * MIN_ROUNDS, few=2, longest=MAX_SECONDS)

@@ -142,12 +142,12 @@ def time_wholes(runs: Sequence[Callable[[Clock], Any]]) -> list[float]:
 
 def _run_in_turn(programs: Sequence[tuple[Callable[[Clock], Any], Clock]]) -> None:
     """Runs programs in turn, each with its clock."""
-    likely_ns: dict[int, int] = {}
+    took_ns: dict[Clock, int] = {}
 
     def one_pass(run: Callable[[Clock], Any], clock: Clock) -> None:
         began = time.perf_counter_ns()
-        clock.one_pass(lambda: run(clock), likely_ns.get(id(clock), 0))
-        likely_ns[id(clock)] = time.perf_counter_ns() - began
+        clock.one_pass(lambda: run(clock), took_ns.get(clock, 0))
+        took_ns[clock] = time.perf_counter_ns() - began
 
     passes = [functools.partial(one_pass, run, clock) for run, clock in programs]
     in_turn(passes, 0.0, least=WARM_UP, most=WARM_UP)
