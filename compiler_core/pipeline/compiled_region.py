@@ -184,9 +184,7 @@ class Region:
                 decision = self._outcome_of_error(state, info, compile_, error)
                 if decision is None:
                     raise
-                error.__traceback__ = (
-                    None  # a frame of it refers to the error: both would keep the user's objects alive
-                )
+                error.__traceback__ = None  # its frames, which refer to the error, would keep the user's objects alive
                 return decision
 
     def _note_transform(self, code: types.CodeType) -> None:

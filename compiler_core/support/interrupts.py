@@ -407,9 +407,8 @@ def _guard_generator(check: Callable[[Any], bool]) -> Generator[bool, Any, None]
             return
         except _NOT_HOLDING as error:
             holds = False
-            if (
-                error.__class__ not in _NOT_HOLDING
-            ):  # a call here could be interrupted; `raise_guard_error` looks closer
+            # a handler may have raised a subclass: a call here could be interrupted, so `raise_guard_error` finds out
+            if error.__class__ not in _NOT_HOLDING:
                 guard_errors[:] = [error]
         except BaseException as error:
             holds = False

@@ -302,7 +302,8 @@ def construct(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
     home = module_of(cls)
     is_captured = issubclass(cls, torch.nn.Module) or f"{home}.{cls.__qualname__}".startswith(_CAPTURED)
     from_torch = home.startswith("torch.") and (not is_captured or cls is torch.amp.GradScaler)
-    is_tensor = issubclass(cls, torch.Tensor) and not _makes_plain_memory(cls)
+    # a call of the program's class is captured if the class has no kernels itself
+    is_tensor = issubclass(cls, torch.Tensor) and (is_wrapper_class(cls) or not is_subclass_of_program(cls))
     if is_tensor and hasattr(cls, "__tensor_flatten__") and is_wrapper_class(cls):
         return tx.graph.call_function(tx, cls, args, kwargs)
     if not is_python_class(cls) or is_tensor or issubclass(cls, torch.autograd.Function) or from_torch:
@@ -316,11 +317,6 @@ def construct(tx: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Value:
         guard_class_attribute(tx, type(cls), "__call__", called)
         return tx.outside.wrap(called).call(tx, [StaticValue(cls), *args], kwargs)
     return instantiate(tx, cls, args, kwargs)
-
-
-def _makes_plain_memory(cls: type) -> bool:
-    """Whether a call of a class of tensors is captured: it is the program's, and it has no kernels itself."""
-    return is_subclass_of_program(cls) and not is_wrapper_class(cls)
 
 
 def _kind_of_skipped(cls: type) -> BreakReason:

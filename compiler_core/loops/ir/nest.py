@@ -139,15 +139,8 @@ class Accumulate:
     def text(self) -> str:
         """Returns the heading."""
         names = [s.buffer if isinstance(s, Store) else s.name for s in (*self.reductions, *self.scans)]
-        where = {
-            "row": "",
-            "part": "",
-            "lanes": " in lanes",
-            "block": " in a block",
-            "few": "",
-            "columns": " in columns",
-        }
-        return f"accumulate {', '.join(names)}{where[self.place]}:"
+        where = {"lanes": " in lanes", "block": " in a block", "columns": " in columns"}.get(self.place, "")
+        return f"accumulate {', '.join(names)}{where}:"
 
 
 @dataclass(frozen=True)
