@@ -326,7 +326,7 @@ def _of_frame(
         if _raised_error(record, compile_):
             yield _raised(record, compile_, at_frame)
         yield from (_graph_break(record, frame, compile_, each, divided, charged) for each in compile_.breaks)
-        if compile_.cause:
+        if compile_.cause and not _is_reported(frame, compile_, compile_.cause):
             yield _recompile(record, frame, compile_, compile_.cause, divided)
         for graph in compile_.cuda_graphs:
             if graph.reason:
@@ -337,6 +337,17 @@ def _of_frame(
             grade: Grade = "costly" if compile_.duration_ns >= _VERY_SLOW * slow_ns else "expected"
             yield from _repeated_blocks(record, compile_, at_frame, grade)
         yield from _changed_graph(record, compile_, at_frame)
+
+
+def _is_past_limit(compile_: Compile) -> bool:
+    """Whether stock refused a compile since the function had as many as the limit allows."""
+    return any(break_.kind == RECOMPILE_LIMIT for break_ in compile_.breaks)
+
+
+def _is_reported(frame: Frame, compile_: Compile, cause: Recompile) -> bool:
+    """Whether a compile past the limit was asked for by what other recompiles of its function were made for."""
+    earlier = [each.cause for each in frame.compiles if each is not compile_ and each.cause is not None]
+    return _is_past_limit(compile_) and any(_subject(each) == _subject(cause) for each in earlier)
 
 
 def _skipping_break(frame: Frame) -> GraphBreak | None:
@@ -609,6 +620,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (ended_at is not None, "expected", _ENDED_BY.format(what_ended, ended_at and ended_at.lineno)),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
+        (_is_past_limit(compile_), "blocking", of_remedies),
         (raises(compile_), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
@@ -637,7 +649,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         text += f"  So far: {', '.join(values)}."
     if frame.limit_reached:
         done = sum(each.outcome != "failed" or record.engine == "core" for each in frame.compiles)
-        text += f"  The limit of {done} compiles is reached: calls that none covers run as plain Python."
+        limit = f"limit of {done} compiles" if done else "limit of compiles"  # none of them is in the record
+        text += f"  The {limit} is reached: calls that none covers run as plain Python."
     changed = what_changed(named)
     problem = place.problem(
         "recompile", grade, f"recompiled: {changed}", text, compile_, advice, ns=compile_.duration_ns
