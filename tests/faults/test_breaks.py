@@ -232,7 +232,7 @@ def test_a_function_that_computes_nothing_at_first_runs_as_python_on_stock() -> 
     (problem,) = ran.problems
     assert (ran.compiles, problem.kind, problem.grade, problem.lineno) == ([], "plain Python", "costly", 2)
     assert "its first call computes nothing with tensors, and PyTorch does not try again" in problem.cause
-    assert problem.advice.startswith("Decide outside of the compiled function")
+    assert problem.advice.startswith("If later calls compute with tensors, decide outside of the compiled function")
     assert run(EMPTY_AT_FIRST.replace("range(3)", "range(1, 3)"), "not empty", "torch").problems[0].kind == "recompile"
     identity = "def program(x):\n    return x\n"
     assert run(identity, "identity", "torch").problems == []

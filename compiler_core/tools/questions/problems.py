@@ -361,7 +361,10 @@ def _plain_python(record: Record, frame: Frame) -> Problem:
     last = frame.compiles[-1] if frame.compiles else None
     advice = _MOVE_READER if frame.skipped_line else ""
     if record.engine == "torch" and last is not None and last.outcome == "skipped":
-        advice = "Decide outside of the compiled function whether there is anything to compute, and call it only then."
+        advice = (
+            "If later calls compute with tensors, decide outside of the compiled function whether there is anything to "
+            "compute, and call it only then."
+        )
     place = _Place.of_frame(record, replace(frame, line=frame.skipped_line or frame.line), last)
     title = f"{frame.title} runs as plain Python"
     problem = place.problem("plain Python", "costly", title, frame.skipped, last, advice)
@@ -617,10 +620,10 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
         (nearest is not None and raises(nearest), "expected", _RAISED_BEFORE.format(cause.of)),
         (gives_up, "expected", _NO_MORE),
+        (_is_past_limit(compile_), "blocking", of_remedies),
         (ended_at is not None, "expected", _ENDED_BY.format(what_ended, ended_at and ended_at.lineno)),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
-        (_is_past_limit(compile_), "blocking", of_remedies),
         (raises(compile_), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),

@@ -354,7 +354,8 @@ def _write_given_up_at_first(record: PartialRecord, event: TraceEvent) -> None:
     frame = next(each for each in record.record.frames if each.id == compile_.frame)
     if compile_.outcome == "skipped" and compile_ is frame.compiles[0]:
         frame.skipped = (
-            "its first call computes nothing with tensors, and PyTorch does not try again: it runs as plain Python"
+            "its first call computes nothing with tensors, and PyTorch does not try again: all calls run as plain "
+            "Python, and PyTorch does not report what later ones compute"
         )
 
 
