@@ -121,6 +121,9 @@ def test_the_limit_of_compiles_is_shown_at_its_function() -> None:
     assert (limit.lineno, limit.grade, again.lineno, again.grade) == (2, "blocking", 3, "blocking")
     assert "The limit of 8 compiles is reached" in again.cause
     assert limit.advice == "Remove the recompiles of this function: each is a problem that says what changed."
+    script = LIMIT.replace("range(10)", "range(8)") + '    call(torch.ones(3).double(), "a")\n'
+    other = run(script, "limit by another cause", "torch").problems[-1]
+    assert (other.grade, other.remedies, other.compiles) == ("blocking", ["one dtype"], ["0/8"])
 
 
 def test_an_object_that_is_held_across_a_break_goes_with_the_break() -> None:
