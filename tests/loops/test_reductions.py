@@ -124,6 +124,13 @@ def test_scans_of_special_values(dtype: torch.dtype) -> None:
     check(lambda x: (x.cumsum(-1), torch.signbit(x.cumsum(-1))), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 33), (33, 3), (4, 40), (20, 70)])
+def test_extremes_of_zeros_are_those_at_the_index(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape, dtype=dtype).copysign(torch.randn(shape))
+    check(lambda x: [torch.signbit(f(x, dim).values) for f in (torch.max, torch.min) for dim in (0, 1)], x)
+
+
 def test_gradients_of_scans() -> None:
     def gradient(x: torch.Tensor, g: torch.Tensor) -> Any:
         return g.flip(1).cumsum(1).flip(1) * x

@@ -97,7 +97,9 @@ def _unroll_last(loops: ir.Loops, rank: int) -> ir.Loops:
             for number, other in enumerate(others, 1):
                 name = s.name if number == len(others) else unused_name(f"{s.name}_{number}", taken)
                 taken.add(name)
-                body.append(ir.Compute(name, s.dtype, COMBINED_BY[s.op], (first, other), s.origin))
+                # of zeros of both signs, `maximum` returns the second operand; eager mode's max(dim) the first element
+                pair = (other, first) if s.op in ("max", "min") else (first, other)
+                body.append(ir.Compute(name, s.dtype, COMBINED_BY[s.op], pair, s.origin))
                 first = name
         elif any(any(a.strides[left:]) for a in ir.addresses(s)) or renamed[-1].keys() & {*s.arguments}:
             for number, (point, names) in enumerate(zip(points, renamed, strict=True)):
