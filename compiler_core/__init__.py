@@ -44,10 +44,12 @@ PyTorch is imported when one of these is first used.  `CONTRIBUTING.md` describe
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from compiler_core import tools  # noqa: F401 - they add to what is recorded
+from compiler_core import (
+    tools,  # noqa: F401 - they add to what is recorded
+    torch_private,
+)
 from compiler_core.support import fork_locks  # noqa: F401 - before the first thread that compiles
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ _EXPORTS = {
 def __getattr__(name: str) -> Any:
     for module, names in _EXPORTS.items():
         if name in names:
-            return getattr(importlib.import_module(f"compiler_core.{module}"), name)
+            return getattr(torch_private.import_module(f"compiler_core.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

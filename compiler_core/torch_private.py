@@ -13,6 +13,12 @@ from __future__ import annotations
 
 import importlib
 import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -378,13 +384,14 @@ def find(place: str) -> Any:
         AttributeError, ImportError: it stands for nothing.
     """
     root, *parts = place.split(".")
-    found, module = importlib.import_module(root), root
+    found: Any = import_module(root)
+    module = root
     for part in parts:
         module += "." + part
         try:
             found = getattr(found, part)
         except AttributeError:
-            found = importlib.import_module(module)
+            found = import_module(module)
     return found
 
 
@@ -392,3 +399,39 @@ def _version() -> str:
     import torch
 
     return f"PyTorch {torch.__version__}"
+
+
+def import_module(name: str) -> ModuleType:
+    """Imports a module that imports PyTorch's.  The handlers of signals that arrive meanwhile run at the end.
+
+    After an import that a handler's exception has ended, ``torch._dynamo`` may lack an attribute for a module that is
+    there, such as ``utils``.  No later import sets it, and what reads it fails until the process ends.
+    """
+    if name in sys.modules:
+        return sys.modules[name]
+    with _handlers_deferred():
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _handlers_deferred() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # where no handler runs
+        yield
+        return
+    arrived: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    users = {number: handler for number, handler in handlers.items() if callable(handler)}
+    try:
+        for number in users:
+            signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in users.items():
+            if signal.getsignal(number) is note:
+                signal.signal(number, handler)
+        for number in arrived:
+            users[number](number, sys._getframe())

@@ -8,6 +8,7 @@ import inspect
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -771,3 +772,32 @@ def test_what_a_handler_raises_while_stock_compiles_is_raised_as_it_is() -> None
     finally:
         signal.signal(signal.SIGALRM, before)
     assert not record.notes
+
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+import torch
+import compiler_core
+
+def interrupt(event, arguments):
+    if event == "import" and arguments[0] == "torch._dynamo.guards" and not raised:
+        raised.append(event)
+        signal.raise_signal(signal.SIGINT)
+
+raised = []
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(interrupt)
+try:
+    compiler_core.compile(torch.sin)
+except KeyboardInterrupt:
+    print("interrupted")
+function = compiler_core.compile(lambda x: x.cos(), backend="eager", strict=True)
+print(function(torch.zeros(2)).tolist())
+"""
+
+
+def test_an_interrupt_does_not_leave_half_an_import_of_pytorch() -> None:
+    """It is raised after the import, after which compiles work."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.stderr) == ("interrupted\n[1.0, 1.0]\n", "")
