@@ -46,10 +46,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compiler_core import (
-    tools,  # noqa: F401 - they add to what is recorded
-    torch_private,
-)
+from compiler_core import tools  # noqa: F401 - they add to what is recorded
 from compiler_core.support import fork_locks  # noqa: F401 - before the first thread that compiles
 
 if TYPE_CHECKING:
@@ -109,6 +106,8 @@ _EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
+    from compiler_core import torch_private
+
     for module, names in _EXPORTS.items():
         if name in names:
             return getattr(torch_private.import_module(f"compiler_core.{module}"), name)

@@ -231,6 +231,7 @@ class CutawayMagics(Magics):
             keep(exp)             values that a later sweep reads again instead of computing them
             partial(i1)           sums of columns over a block of rows first
             vectorize(j0, 16)     vectors of 16 elements; without a number, as many as fit
+            jam(j0, 8)            8 elements of a row are added in a register before they reach its sum
             parallelize(i0)       iterations divided among threads
 
         Those of a Triton kernel:

@@ -126,6 +126,7 @@ def program(x):
         "with self._lock:",
         "Take the lock before",
         {"with self._lock:  # the fault": "if True:"},
+        stock={"grade": "blocking"},
     ),
     Broken(
         "a counter whose keys are computed",

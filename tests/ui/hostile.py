@@ -181,7 +181,7 @@ def _add(record: Record, number: int, text: str) -> None:
     compile_.link(kernel, [forward], text)
     compile_.guards.append(Guard("g0", text, text, text, text, line, 1.0, sizes=[3]))
     failed = FailedGuard(text, text, text, text, "relation", text, text, line, [0], text)
-    compile_.cause = recompile([MissedEntry(compile_.id, [failed, failed])] * 2, is_confirmed=False)
+    compile_.cause = recompile([MissedEntry(compile_.id, [failed, failed])] * 2, checked=())
     compile_.symbols.append(Symbol("s0", text, 3, text, 2, None, line, text, text, line))
     compile_.breaks.append(GraphBreak("b0", text, text, text, [StackLine(name, 1, text, text, line)]))
     compile_.expansions.append(Expansion(captured, text, [forward], [], [text], [text]))

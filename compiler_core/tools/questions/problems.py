@@ -485,8 +485,6 @@ def _raised(record: Record, compile_: Compile, at_frame: _Place) -> Problem:
     place = _Place.of_stack(record, compile_, [compile_.raised_at]) if compile_.raised_at else at_frame
     cause, _, hint = compile_.reason.partition("\n\n")[0].partition("\n  Hint: ")
     cause = cause.replace("\n  Explanation: ", ".  ")
-    if of_compiler := re.search(r": error: (.+)", compile_.reason):  # of the C++ that Inductor wrote
-        cause += f"\nThe C++ compiler says: {of_compiler[1]}"
     problem = place.problem("failure", "blocking", "the compile raised an error", cause, compile_, hint.strip())
     problem._proof = FROM_PYTORCH if hint else None
     return problem

@@ -161,7 +161,10 @@ def _write_metrics(record: PartialRecord, event: TraceEvent) -> None:
     if metrics.get("fail_type"):
         builder.compile.outcome = "failed"
         builder.compile.raised = limits.truncate(str(metrics["fail_type"]))
-        builder.compile.reason = limits.truncate(f"{metrics['fail_type']}: {metrics.get('fail_reason')}")
+        why, blank, details = f"{metrics['fail_type']}: {metrics.get('fail_reason')}".partition("\n\n")
+        if of_compiler := re.search(r": error: (.+)", details):  # of the C++ that Inductor wrote
+            why += f"\nThe C++ compiler says: {of_compiler[1]}"
+        builder.compile.reason = limits.truncate(why + blank + details)
         filename, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
         if filename and line:
             builder.compile.raised_at = record.lines.link_stack_line(StackLine(str(filename), int(line), "", ""))
