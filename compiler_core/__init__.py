@@ -106,11 +106,11 @@ _EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
-    from compiler_core import torch_private
-
     for module, names in _EXPORTS.items():
         if name in names:
-            return getattr(torch_private.import_module(f"compiler_core.{module}"), name)
+            from compiler_core.torch_private import import_module
+
+            return getattr(import_module(f"compiler_core.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
