@@ -44,6 +44,7 @@ PyTorch is imported when one of these is first used.  `CONTRIBUTING.md` describe
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import tools  # noqa: F401 - they add to what is recorded
@@ -108,9 +109,8 @@ _EXPORTS = {
 def __getattr__(name: str) -> Any:
     for module, names in _EXPORTS.items():
         if name in names:
-            from compiler_core.torch_private import import_module
-
-            return getattr(import_module(f"compiler_core.{module}"), name)
+            private = importlib.import_module("compiler_core.torch_private")
+            return getattr(private.import_module(f"compiler_core.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

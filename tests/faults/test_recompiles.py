@@ -474,7 +474,14 @@ def test_an_error_of_the_cpp_compiler_is_named() -> None:
     record = Record(engine="torch")
     frame = Frame(0, "step", "step.py", 1, "root")
     output = "Command:\ng++ main.cpp\n\nOutput:\nmain.cpp: In function kernel:\nmain.cpp:26:29: error: no math here\n"
-    frame.compiles.append(Compile("0/0", 0, outcome="failed", reason=f"CppCompileError: C++ compile error\n\n{output}"))
+    frame.compiles.append(
+        Compile(
+            "0/0",
+            0,
+            outcome="failed",
+            reason=f"CppCompileError: C++ compile error\nThe C++ compiler says: no math here\n\n{output}",
+        )
+    )
     record.frames.append(frame)
     (problem,) = find_problems(record)
     assert problem.cause == "CppCompileError: C++ compile error\nThe C++ compiler says: no math here"
