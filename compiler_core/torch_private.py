@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -407,10 +407,8 @@ def import_module(name: str) -> ModuleType:
     After an import that a handler's exception has ended, ``torch._dynamo`` may lack an attribute for a module that is
     there, such as ``utils``.  No later import sets it, and what reads it fails until the process ends.
     """
-    if name in sys.modules:
-        return sys.modules[name]
-    with _handlers_deferred():
-        return importlib.import_module(name)
+    with nullcontext() if name in sys.modules else _handlers_deferred():
+        return importlib.import_module(name)  # waits if another thread is importing it
 
 
 @contextmanager
@@ -433,5 +431,6 @@ def _handlers_deferred() -> Iterator[None]:
         for number, handler in users.items():
             if signal.getsignal(number) is note:
                 signal.signal(number, handler)
-        for number in arrived:
-            users[number](number, sys._getframe())
+        with ExitStack() as last:  # all run, even if one raises
+            for number in reversed(arrived):
+                last.callback(users[number], number, sys._getframe())
