@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from compiler_core.support.interrupts import safe_point
+from compiler_core.codegen.build.external import check
 
-POLL_S = 0.1
+_POLL_S = 0.1
 """How often signals are looked for while a build runs."""
 _Built = TypeVar("_Built")
+
+
+def await_all(futures: Sequence[Future[Any]]) -> None:
+    """Waits until all have ended.  Signals are handled meanwhile; raises Stopped if this build is to end."""
+    while wait(futures, timeout=_POLL_S).not_done:
+        check()
 
 
 class BackgroundBuild(Generic[_Built]):
@@ -30,7 +36,6 @@ class BackgroundBuild(Generic[_Built]):
         """Waits for the build, and returns its result or raises its error.  Signals are handled meanwhile."""
         if self._future is None:
             return self._build()
-        while wait([self._future], timeout=POLL_S).not_done:
-            safe_point()
+        await_all([self._future])
         self._pool.shutdown()  # the thread ends: Python warns of a fork beside threads
         return self._future.result()

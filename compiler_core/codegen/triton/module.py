@@ -21,7 +21,7 @@ import linecache
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import ModuleType
@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compiler_core.codegen.build.background import POLL_S
-from compiler_core.codegen.build.external import check, stopped_on_error
+from compiler_core.codegen.build.background import await_all
+from compiler_core.codegen.build.external import stopped_on_error
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, with_sealed_cache
 from compiler_core.errors import BuildError, MissingTool, TimedOut
@@ -162,8 +162,7 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
     with with_sealed_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool, stopped_on_error():
         futures = [pool.submit(copy_context().run, made, kernel) for kernel in different.values()]
         try:
-            while wait(futures, timeout=POLL_S).not_done:
-                check()
+            await_all(futures)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
