@@ -334,13 +334,15 @@ class KnownOutcomes(threading.local):
         """Returns what the next call, which code after a break makes, did if it was made before, once."""
         if not self._is_running() or not self.after_break[0].is_of(fn, args, kwargs):
             return None
-        first, *self.after_break = self.after_break
-        return first
+        return self._taken()
 
     def at_break(self, fn: Any, frame: types.FrameType) -> Outcome | None:
         """Returns what the call of `fn` at the break of this run, in `frame`, did if it was made before, once."""
         if not self.after_break or self.runs != (id(frame), frame.f_code) or self.after_break[0].function is not fn:
             return None
+        return self._taken()
+
+    def _taken(self) -> Outcome:
         first, *self.after_break = self.after_break
         return first
 
