@@ -4,12 +4,14 @@ the advice that is offered works; the script without the fault has no problem.""
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from compiler_core.records import Compile, Frame, Record
+from compiler_core import read_logs
 from compiler_core.tools.questions.advice import LINES, REMEDIES
 from compiler_core.tools.questions.problems import find_problems
 from compiler_core.tools.questions.what_failed import what_failed
@@ -470,19 +472,16 @@ def test_what_ends_the_compiling_on_stock_is_a_problem_at_its_line() -> None:
     assert (failed.kind, failed.lineno, failed.advice[:9]) == ("failure", 4, "Your code")
 
 
-def test_an_error_of_the_cpp_compiler_is_named() -> None:
-    record = Record(engine="torch")
-    frame = Frame(0, "step", "step.py", 1, "root")
+def test_an_error_of_the_cpp_compiler_is_named(tmp_path: Path) -> None:
+    """The output has the error after the command and what the compiler says of the function."""
     output = "Command:\ng++ main.cpp\n\nOutput:\nmain.cpp: In function kernel:\nmain.cpp:26:29: error: no math here\n"
-    frame.compiles.append(
-        Compile(
-            "0/0",
-            0,
-            outcome="failed",
-            reason=f"CppCompileError: C++ compile error\nThe C++ compiler says: no math here\n\n{output}",
-        )
-    )
-    record.frames.append(frame)
+    failed = {"fail_type": "CppCompileError", "fail_reason": f"C++ compile error\n\n{output}"}
+    started = {"dynamo_start": {"stack": [{"file": "step.py", "line": 1, "name": "step"}]}}
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    head = "V1206 15:24:45.403000 1667746 torch/_dynamo/utils.py:22] "
+    lines = [head + json.dumps(each | ids) + "\n" for each in (started, {"compilation_metrics": failed})]
+    (tmp_path / "dedicated_log_torch_trace_rank_0_x.log").write_text("".join(lines))
+    (record,) = read_logs(tmp_path)
     (problem,) = find_problems(record)
     assert problem.cause == "CppCompileError: C++ compile error\nThe C++ compiler says: no math here"
 
