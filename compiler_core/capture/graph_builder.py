@@ -35,7 +35,7 @@ from compiler_core.capture.tensors.symbolic_shapes import (
 from compiler_core.capture.values.base import Args, Kwargs, Value, lookup_in_mro
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, TupleValue
-from compiler_core.capture.values.builtin.static import from_python
+from compiler_core.capture.values.builtin.static import StaticValue, from_python
 from compiler_core.capture.values.builtin.symbols import (
     NEVER_RAISE,
     ReadValue,
@@ -85,7 +85,15 @@ from compiler_core.support.torch_state import (
     has_ranks,
 )
 from compiler_core.support.transform_levels import is_wrapped, outside_levels
-from compiler_core.torch_private import fused_adagrad, fused_adam, fused_adamw, fused_sgd, tree_leaves
+from compiler_core.torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    fused_adagrad,
+    fused_adam,
+    fused_adamw,
+    fused_sgd,
+    tree_leaves,
+)
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -414,6 +422,8 @@ class GraphBuilder:
             # the formula of its gradient compares the exponent, which PyTorch cannot do with one that is symbolic
             symbolic = [isinstance(each, SymbolicNumber) and each.python_type() is int for each in args]
             args = [ConstantValue(v.constant(tx)) if is_ else v for v, is_ in zip(args, symbolic, strict=True)]
+        if not isinstance(target, (OpOverload, OpOverloadPacket)) and name != "type":  # these take no class for a dtype
+            args, kwargs = [_class_as_dtype(each) for each in args], {k: _class_as_dtype(v) for k, v in kwargs.items()}
         # what an operator needs that PyTorch's fake tensors leave out
         _guard_place(tx, name, args, kwargs)
         if name == "split" and any(issubclass(each.python_type(), NUMPY_NUMBERS) for each in args[1:2]):
@@ -864,6 +874,16 @@ _FAKE: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((fused_adagrad, fused_adam, fused_adamw, fused_sgd), _write_lists),
 }
 """What runs on fake tensors instead of a function."""
+
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+def _class_as_dtype(value: Value) -> Value:
+    """Returns the dtype for a class of Python's numbers, which PyTorch takes in its place."""
+    if isinstance(value, StaticValue) and isinstance(value.obj, type) and value.obj in _DTYPES:
+        return ConstantValue(_DTYPES[value.obj])
+    return value
+
 
 _ASKED_FOR_LAYOUT = ("dim", "size", "storage_offset", "stride")
 """The methods by which PyTorch asks a tensor what a fake one like it has to be."""

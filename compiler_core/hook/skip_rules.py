@@ -17,7 +17,7 @@ import torch
 
 from compiler_core.guards.lifetimes import weak_cache
 from compiler_core.records.capture import package_of
-from compiler_core.torch_private import TorchPatcher
+from compiler_core.torch_private import TorchPatcher, script_if_tracing
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAGICS = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "kernel_magics") + os.sep
@@ -82,6 +82,7 @@ _INLINED_ONLY_FILES = _INLINED_STDLIB_FILES | {
     _FUNCTIONAL_COLLECTIVES_FILE,
     _HERE + os.path.join("capture", "values", "numpy_functions.py"),
 }
+_SCRIPTED_IF_TRACING = script_if_tracing(len).__code__
 _SKIPPED_PACKAGES = frozenset({
     # called by print() and display() in a notebook
     "IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "comm", "jupyter_client", "zmq", "tornado",
@@ -288,7 +289,7 @@ def packs_sequences(code: types.CodeType) -> bool:
 
 def skip_reason(code: types.CodeType, inlining: bool = False) -> str:
     """Returns why a function is not captured, as a frame or, if `inlining`, in its caller; an empty string if it is."""
-    if inlining and code.co_filename in _INLINED_ONLY_FILES:
+    if inlining and (code.co_filename in _INLINED_ONLY_FILES or code is _SCRIPTED_IF_TRACING):
         return ""
     if code in _disabled:
         return "disabled by the program"

@@ -178,10 +178,15 @@ class OperationWarnings:
             warnings.warn_explicit(message.message, message.category, filename, lineno, registry=registry)
 
 
-def enter_filters(filters: Sequence[Program]) -> Callable[..., None]:
-    """Enters ``catch_warnings``, sets filters and returns the ``__exit__``, for code that goes on in the block."""
-    block = warnings.catch_warnings()
+def enter_filters(filters: Sequence[Program], log: list[Message] | None = None) -> Callable[..., None]:
+    """Enters ``catch_warnings``, sets filters and returns the ``__exit__``, for code that goes on in the block.
+
+    Warnings are recorded in `log`, if it is given.
+    """
+    block = warnings.catch_warnings(record=log is not None)
     block.__enter__()
+    if log is not None:
+        _module._showwarnmsg_impl = log.append
     for set_filter in filters:
         set_filter()
     return block.__exit__

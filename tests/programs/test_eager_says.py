@@ -90,10 +90,24 @@ def ignores(x):
 
 
 def changes_nothing(x):
-    with warnings.catch_warnings():
-        y = x.sin()
+    with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings():
+            y = x.sin()
     with warnings.catch_warnings(action="default"):
-        return y.cos()
+        return y.cos() + len(caught)
+
+
+def records(x):
+    with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            y = x.sin()
+            warnings.warn("recorded")
+            y = y.cos()
+        warnings.simplefilter("ignore")
+        warnings.warn("not recorded")
+        y = variance(y)
+    return y + len(caught)
 
 
 def warns_around(x):
@@ -158,7 +172,7 @@ def has_wrong_filter(x):
         return x + 1
 
 
-CATCH = {ignores: 1, changes_nothing: 1, leaves_by_an_exception: 2, warns_around: 2, breaks_inside: 2}
+CATCH = {ignores: 1, changes_nothing: 1, records: 4, leaves_by_an_exception: 2, warns_around: 2, breaks_inside: 2}
 """Programs that change the filters, and how many graphs they have at most, where they have few."""
 CATCH |= dict.fromkeys((warns_inside, one_in_another, makes_errors, has_wrong_filter), 9)
 

@@ -22,6 +22,7 @@ from compiler_core.capture.values.base import (
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue
+from compiler_core.capture.values.builtin.sequences import ListValue
 from compiler_core.capture.values.builtin.static import StaticValue
 from compiler_core.capture.values.user.functions import FunctionValue, MethodValue
 from compiler_core.errors import Unsupported
@@ -227,9 +228,9 @@ class RecordFunctionValue(ContextManagerValue):
 
 
 class CatchWarningsValue(ContextManagerValue):
-    """``warnings.catch_warnings()`` that records nothing, with the `settings` that it was made with.
+    """``warnings.catch_warnings()``, with the `settings` that it was made with.
 
-    Operations inside that warn break the graph, unless the program ignores all warnings.
+    Operations inside that warn break the graph, unless the program ignores all warnings.  So what it records is empty.
     """
 
     def __init__(self, settings: dict[str, Any], on_entry: functools.partial[None] | None) -> None:
@@ -237,18 +238,22 @@ class CatchWarningsValue(ContextManagerValue):
         self._on_entry = on_entry
         self._filters: list[functools.partial[None]] | None = None
         """What sets filters inside, in order; None before it is entered."""
+        self._outer: list[functools.partial[None]] | None = None
+        """The same of the block around it, if there is one."""
+        self._log = ListValue([]) if settings.get("record") else None
 
     def enter(self, tx: Interpreter) -> Value:
         collector = tx.graph.warnings
-        if collector.filters is not None or self._filters is not None:
-            raise Unsupported("skipped function", "warnings.catch_warnings() inside another")
+        if self._filters is not None:
+            raise Unsupported("exception", "warnings.catch_warnings() that is entered twice")
         tx.effects.note_call(note_filters_changed, [])
-        self._filters = collector.filters = [] if self._on_entry is None else [self._on_entry]
+        self._outer = collector.filters
+        self._filters = collector.filters = [*(self._outer or ()), *filter(None, [self._on_entry])]
         collector.had_block = True
-        return NONE
+        return self._log or NONE
 
     def leave(self, tx: Interpreter) -> None:
-        tx.graph.warnings.filters = None
+        tx.graph.warnings.filters = self._outer
 
     def reconstruct(self, emit: Emitter) -> None:
         if self._filters is not None:
@@ -257,7 +262,7 @@ class CatchWarningsValue(ContextManagerValue):
 
     def reconstruct_exit(self, emit: Emitter) -> None:
         assert self._filters is not None
-        emit.call_object(functools.partial(enter_filters, tuple(self._filters)), [])
+        emit.call_object(functools.partial(enter_filters, tuple(self._filters)), [self._log] if self._log else [])
 
 
 CONTEXTS: dict[type, type[ContextManagerValue]] = {

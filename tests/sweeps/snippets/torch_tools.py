@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import random
+import warnings
 
 import numpy as np
 import torch
@@ -559,3 +560,26 @@ def iterators_by_method(x):
     first = rows.__next__()
     advance = numbered.__next__
     return first, advance(), advance(), rows.__iter__() is rows, "{0[k][1]} {o.shape}".format({"k": [1, 2]}, o=x)
+
+
+@torch.jit.script_if_tracing
+def scripted_if_traced(x, *, scale=2):
+    return x * scale
+
+
+@program(lambda: (torch.randn(4, 4), torch.tensor([1, 0, 2, 3])))
+def what_libraries_ask(x, i):
+    size = i.sum().item()
+    torch._check_is_size(size, max=9)
+    with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            x = scripted_if_traced(x)
+    casts = x.to(bool).to(float).sum(0, dtype=int), torch.zeros(2, dtype=complex), x.new_ones(2, dtype=bool)
+    table = {torch.ops.aten.sin: 1, torch.sin: 2, torch.ops.aten.sin.default: 3}
+    kinds = [type(iter(each)).__name__ for each in ([1], (1,), "ab")]
+    asked = torch._C._are_functorch_transforms_active(), torch.autograd._is_checkpoint_valid()
+    return x, casts, caught, table[torch.ops.aten.sin], kinds, asked, torch.zeros(size), OPERATORS[torch.ops.aten.cos]
+
+
+OPERATORS = {torch.ops.aten.sin: 1, torch.ops.aten.cos: 2, torch.cos: 3}

@@ -387,8 +387,8 @@ _ACTIONS = ("ignore", "default", "always", "module", "once")
 @handles(warnings.catch_warnings)
 def _catch_warnings(tx: Interpreter, **kwargs: Value) -> Value:
     settings = constants(tx, (), kwargs)[1]
-    if settings.get("record") or settings.get("module") is not None or tx.graph.warnings.filters is not None:
-        raise Unsupported("skipped function", "warnings.catch_warnings() that records, or inside another")
+    if settings.get("module") is not None:
+        raise Unsupported("skipped function", "warnings.catch_warnings() of a module")
     of_filter = {name: value for name, value in settings.items() if name not in ("record", "module")}
     on_entry = None if of_filter.get("action") is None else _filter(warnings.simplefilter, [], of_filter)
     return CatchWarningsValue(settings, on_entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import warnings
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.attention
+from torch.fx.experimental.symbolic_shapes import guard_size_oblivious
 
+from compiler_core.capture.rules.python.operators import binary
 from compiler_core.capture.rules.table import handles, handles_each, name_of
 from compiler_core.capture.rules.torch.overrides import DeviceValue
 from compiler_core.capture.values import reads
@@ -51,6 +54,7 @@ from compiler_core.torch_private import (
     has_compatible_shallow_copy_type,
     is_all_true,
     is_any_autocast_enabled,
+    is_checkpoint_valid,
     is_fx_symbolic_tracing,
     is_fx_tracing,
     is_traceable_wrapper_subclass,
@@ -60,6 +64,7 @@ from compiler_core.torch_private import (
     set_grad_enabled,
     torch_check,
     torch_check_index,
+    torch_check_is_size,
     torch_check_not_implemented,
     torch_check_type,
     torch_check_value,
@@ -134,6 +139,32 @@ def _check(function: Any, tx: Interpreter, cond: Value, message: Value = NONE) -
     return NONE
 
 
+@handles(torch_check_is_size)
+def _check_is_size(tx: Interpreter, size: Value, message: Value = NONE, *, max: Value = NONE) -> Value:
+    _warn_deprecated(tx, torch_check_is_size)
+    _check(torch_check, tx, binary(operator.ge, tx, size, ConstantValue(0)), message)
+    return NONE if tx.is_none(max) else _check(torch_check, tx, binary(operator.le, tx, size, max), message)
+
+
+@handles(guard_size_oblivious)
+def _guard_size_oblivious(tx: Interpreter, condition: Value) -> Value:
+    _warn_deprecated(tx, guard_size_oblivious)
+    return ConstantValue(condition.truth(tx))
+
+
+def _warn_deprecated(tx: Interpreter, function: Any) -> None:
+    """Gives the warning of a deprecated function when the graph has run."""
+    if tx.graph.warnings.filters is not None:
+        raise Unsupported("skipped function", f"{name_of(function)}, which warns, in warnings.catch_warnings()")
+    filename, lineno, f_globals = tx.code.co_filename, tx.lineno, tx.f_globals
+
+    def warn() -> None:
+        registry = f_globals.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(function.__deprecated__, FutureWarning, filename, lineno, registry=registry)
+
+    tx.effects.note_call(warn, [])
+
+
 CONSTANT_QUERIES = (
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype, is_any_autocast_enabled, torch.are_deterministic_algorithms_enabled,
@@ -143,7 +174,7 @@ CONSTANT_QUERIES = (
     torch.cuda.get_arch_list, torch.accelerator.is_available, torch.accelerator.device_count,
     torch.accelerator.current_accelerator,
     torch.backends.cuda.is_built, torch.backends.cudnn.is_available, torch.distributed.is_available,
-    get_cublas_allow_tf32, torch.onnx.is_in_onnx_export,
+    get_cublas_allow_tf32, torch.onnx.is_in_onnx_export, is_checkpoint_valid,
 )  # fmt: skip
 """Their results do not change while the process runs, or are covered by the guard on global state."""
 

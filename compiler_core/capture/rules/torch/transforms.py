@@ -27,6 +27,7 @@ from compiler_core.support.torch_state import StateChange
 from compiler_core.torch_private import (
     VF,
     C,
+    are_functorch_transforms_active,
     associative_scan,
     eager_transforms,
     is_fwd_grad_enabled,
@@ -104,7 +105,12 @@ def _leave_dual_level(tx: Interpreter, level: Value) -> Value:
 # ------------------------------------------------------------ what holds inside a level
 
 
-@handles_each(is_fwd_grad_enabled, functorch.get_inplace_requires_grad_allowed, functorch.maybe_current_level)
+@handles_each(
+    is_fwd_grad_enabled,
+    functorch.get_inplace_requires_grad_allowed,
+    functorch.maybe_current_level,
+    are_functorch_transforms_active,
+)
 def _state(query: Any, tx: Interpreter) -> Value:
     """Returns a setting as it is at this point of the frame; outside of transforms, it is guarded."""
     return from_python(query() if levels.depth() else tx.guards.ask(query))

@@ -33,6 +33,7 @@ from compiler_core.capture.values.base import (
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
+from compiler_core.torch_private import OpOverloadPacket
 
 if TYPE_CHECKING:
     from compiler_core.capture.bytecode_emitter import Emitter
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 
 
-_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
-"""They are compared by the identity of what they are bound to."""
+_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType, OpOverloadPacket)
+"""Those of C are compared by the identity of what they are bound to, and PyTorch's operators by their own."""
 
 
 _CHANGES = "__hash__ or __eq__ of a key, which may be called more often than by the program"
@@ -106,7 +107,7 @@ def is_plain_key(key: Any) -> bool:
     if isinstance(key, tuple):
         return is_compared_as_tuple(cls) and all(map(is_plain_key, key))
     by_identity = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
-    return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _C_FUNCTIONS
+    return is_atom(key) or by_identity or cls.__hash__ is type.__hash__ or cls in _FUNCTIONS
 
 
 def is_compared_as_tuple(cls: Any) -> bool:
@@ -131,6 +132,9 @@ Recreation = Callable[[], tuple[Any, list[Value]]]
 """Returns (function, arguments): a call that makes the iterator in its present state."""
 
 
+_ITERATORS: dict[Any, type] = {cls: type(iter(cls())) for cls in (list, tuple)}
+
+
 class IteratorValue(Value):
     """An iterator over known values.
 
@@ -144,6 +148,10 @@ class IteratorValue(Value):
         self.is_reversed = is_reversed
         self.index = len(values) - 1 if is_reversed else 0
         """Of the next value."""
+        if isinstance(iterable, ConstantValue) and not is_reversed:
+            self.cls = type(iter(iterable.value))
+        elif iterable is not None and not is_reversed:
+            self.cls = _ITERATORS.get(iterable.cls)
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         return NamedMethodValue(self, name) if name in ("__next__", "__iter__") else super().get_attr(tx, name)
