@@ -12,8 +12,8 @@ writes its results to the recorded addresses:
     a saved tensor                                                                       is the same object each time
     the new value of an input, as a running mean                                         is copied to that input
 
-If a condition does not hold, the kernels are launched one by one, which is always correct.  `replay_memory` has the
-further conditions of a forward and a backward that share memory, and says when a result is lent.
+If a condition does not hold, the kernels are launched one by one, which is always correct.  `replay_pool` and
+`replay_memory` have the further conditions of graphs that share memory; the latter says when a result is lent, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ import torch.fx as fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.autograd.autograd_function import new_zeros
-from compiler_core.backends.replay_memory import GraphMemory, ReplayMemory, SavedTensors, UseCounts, items_at
+from compiler_core.backends.replay_memory import GraphMemory, ReplayMemory, SavedTensors
+from compiler_core.backends.replay_pool import Pool, Reserved
+from compiler_core.backends.use_counts import UseCounts, items_at
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
@@ -49,8 +51,7 @@ Run = Callable[[list[Any]], list[Any]]
 
 MAX_RECORDINGS = 3
 MAX_MISSES = 4
-"""After so many successive calls with other addresses of fixed inputs, the graph is recorded again.  After so many with
-gradients that are in use, forward and backward are recorded into separate memory."""
+"""After so many successive calls with other addresses of fixed inputs, the graph is recorded again."""
 NO_REPLAY = "The compiled kernels run, launched one by one: the results are right, but each call costs more."
 SMALL_RESULT = 4096
 """Bytes up to which results are always copied, unless they become gradients: programs keep losses and counts."""
@@ -182,6 +183,7 @@ class ReplayedRunner:
 
     def __init__(self, run: Run, layout: ReplayLayout, note: CudaGraph, compile_: Compile, memory: GraphMemory) -> None:
         self.run, self.layout, self.note, self.compile, self._memory = run, layout, note, compile_, memory
+        self._pool = memory.pools[layout.device]
         self._zeros: dict[tuple[Any, ...], torch.Tensor] = {}
         """What stands for absent tangents: one zero each, expanded to their shape."""
         self._first_saved = layout.roles.index("saved") if "saved" in layout.roles else None
@@ -191,15 +193,15 @@ class ReplayedRunner:
         self.executable = replace(executable, inline_body=None, only_kernels=False, in_place=written)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        lock, numbers = self._memory.lock, self._numbers
+        lock, numbers = self._pool.lock, self._numbers
         if self.note.reason or torch.cuda.is_current_stream_capturing() or not lock.acquire(blocking=False):
             return self.launch(inputs if numbers is None else numbers.inputs(inputs, is_shared=True))
         try:
             given = inputs if numbers is None else numbers.inputs(inputs)
             addresses = list(map(torch.Tensor.data_ptr, given))
             if self.note.graph == "backward":
-                return self._replays(self._memory.of_backward(addresses)).run(given, addresses)
-            memory = self._memory.of_forward(given, addresses)
+                return self._replays(self._memory.of_backward(self._pool, addresses)).run(given, addresses)
+            memory = self._memory.of_forward(self._pool, given, addresses)
             results = self._replays(memory).run(given, addresses)
             if self._first_saved is not None:
                 self._memory.note_saved(memory, results[self._first_saved])
@@ -256,7 +258,7 @@ class _Replays:
         """The number of the forward's recording when this backward was recorded."""
         self._before: list[int] = []
         """The addresses of the inputs in the call before."""
-        self._calls = self._misses = self._uses_of_gradients = self._recordings = 0
+        self._calls = self._misses = self._recordings = 0
         self._postponements = MAX_MISSES
         """How often a recording may still be postponed because saved tensors have moved."""
 
@@ -269,9 +271,11 @@ class _Replays:
         self._calls += 1
         if self._calls <= WARM_UP_CALLS:
             return self._warm_up(inputs)
-        if self._recording is None or self._misses >= MAX_MISSES or self._has_other_memory():
+        has_moved = self._recording is None or self._misses >= MAX_MISSES
+        if has_moved or self._has_other_memory():
             self._copied |= self._copies_for_caller(inputs).keys()
-            self._record(inputs, {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was})
+            moved = {i for i, (now, was) in enumerate(zip(addresses, before, strict=True)) if now != was}
+            self._record(inputs, moved, has_moved)
         recording = self._recording
         if recording is None:
             return self._runner.launch(inputs)
@@ -281,7 +285,7 @@ class _Replays:
             may_move = moved & self._primals | self._copies_for_caller(inputs).keys()
             self._copied |= may_move.difference(self._layout.written)
             return self._runner.launch(inputs)
-        if not recording.results_are_unused() or not self._may_overwrite(inputs):
+        if not recording.results_are_unused() or not self._may_overwrite(recording, inputs):
             return self._runner.launch(inputs)
         self._misses = 0
         results = recording.replay(inputs)
@@ -291,7 +295,8 @@ class _Replays:
 
     def _has_other_memory(self) -> bool:
         """Whether the next recording has to use other memory than the last one."""
-        return self._must_separate() or self._is_outdated() or self._must_take_back()
+        is_crowded = self._memory.is_crowded and (self._is_forward or self._memory.saved is None)
+        return is_crowded or self._is_outdated() or self._must_take_back()
 
     def _must_take_back(self) -> bool:
         """Whether the program has kept a lent result.  It stays where it is, and a recording elsewhere replaces this
@@ -335,30 +340,25 @@ class _Replays:
         found = {i: self._memory.copies.get(inputs[i].data_ptr()) for i in saved}
         return {i: own for i, own in found.items() if own is not None and _are_alike(own, inputs[i])}
 
-    def _may_overwrite(self, inputs: Sequence[Any]) -> bool:
-        """Whether nothing needs what a replay overwrites of the other graph's memory."""
-        saved = self._memory.saved
-        if saved is None or saved.gradients is None:
-            return True
-        if not self._is_forward:
-            return saved.uses.are_used_only_in(inputs)
-        unused = saved.gradients.are_unused()
-        self._uses_of_gradients += not unused
-        return unused
-
-    def _must_separate(self) -> bool:
-        """Whether the program has kept gradients too often for a forward and a backward that share memory."""
-        if not self._memory.is_shared or self._uses_of_gradients < MAX_MISSES:
+    def _may_overwrite(self, recording: _Recording, inputs: Sequence[Any]) -> bool:
+        """Whether nothing needs what a replay overwrites of other graphs' memory."""
+        saved = None if self._is_forward else self._memory.saved
+        if saved is not None and recording.freed is saved.reserved and not saved.uses.are_used_only_in(inputs):
             return False
-        self._memory.is_shared = False
-        return True
+        in_use = recording.pool.overwritten_by(recording.number)
+        if in_use:
+            self._memory.note_refusal(in_use)
+        return not in_use
 
     def _is_outdated(self) -> bool:
         """Whether the forward has been recorded again since this backward was."""
         return not self._is_forward and self._recorded_for != self._memory.forwards
 
-    def _record(self, inputs: list[Any], moved: set[int]) -> None:
-        """Records a graph, unless the saved tensors are not yet at the addresses of the forward's replays."""
+    def _record(self, inputs: list[Any], moved: set[int], counts: bool) -> None:
+        """Records a graph, unless the saved tensors are not yet at the addresses of the forward's replays.
+
+        `counts`: it is the first recording, or its inputs have moved.
+        """
         self._recording, memory = None, self._memory
         saved = None if self._is_forward else memory.saved
         moved = moved.difference(saved.positions(inputs) if saved else ())
@@ -367,7 +367,7 @@ class _Replays:
             self._postponements -= 1
             return
         self._misses, self._postponements = 0, MAX_MISSES
-        if self._recordings == MAX_RECORDINGS:
+        if counts and self._recordings == MAX_RECORDINGS:
             self._runner.note.reason = f"its inputs moved again after {MAX_RECORDINGS} recordings"
             return
         absent = self._runner.absent(inputs)
@@ -379,11 +379,16 @@ class _Replays:
             with torch.cuda.device(self._layout.device):
                 if self._is_forward:
                     memory.saved = None
+                pool = saved.pool if saved is not None and saved.are_owned else memory.own_pool()
                 places = self._copies_for_caller(inputs)
                 lent = memory.lending.results if self._is_forward else frozenset()
-                self._recording = _Recording(self._runner.run, inputs, moved, absent, self._layout, saved, places, lent)
+                self._recording = _Recording(
+                    self._runner.run, inputs, moved, absent, self._layout, saved, places, lent, pool
+                )
                 if self._is_forward and memory.is_shared:
-                    memory.saved = self._recording.share_saved()
+                    memory.saved = self._recording.share_saved(memory.owner)
+                self._recording.reserve(memory.owner)
+                memory.is_crowded &= not self._is_forward and memory.saved is not None
                 memory.forwards += self._is_forward
                 self._recorded_for = memory.forwards
         except RuntimeError as error:
@@ -393,7 +398,7 @@ class _Replays:
             why = Refused(f"a CUDA graph of the {self._runner.note.graph} cannot be recorded: {error}")
             report_failure(self._runner.compile, "run", why, meaning=NO_REPLAY)
             return
-        self._recordings += 1
+        self._recordings += counts
         self._runner.note.recorded += 1
         self._runner.note.copied = len(moved)
 
@@ -444,6 +449,7 @@ class _Recording:
         saved: SavedTensors | None,
         places: Mapping[int, torch.Tensor],
         lent: frozenset[int],
+        pool: Pool,
     ) -> None:
         self.input_copies = {i: places[i] if i in places else new_like(inputs[i]) for i in moved}
         self._repeated = any(0 in inputs[i].stride() for i in moved)
@@ -457,25 +463,31 @@ class _Recording:
         self._late_updates = late if any(number is not None for number in late) else []
         """The updates of inputs that the graph reads copies of."""
         self._graph = torch.cuda.CUDAGraph()
-        # a pool reuses memory on the stream that it was used on
-        self._stream = saved.stream if saved else torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        shared = saved if saved is not None and saved.can_be_freed_by(inputs) else None
+        self.pool, self.number = pool, pool.begin(self._graph)
+        self.freed: Reserved | None = None
+        """What the saved tensors had, if it frees them."""
+        frees = saved is not None and saved.pool is pool and saved.can_be_freed_by(inputs)
         recorded_inputs = [self.input_copies.get(i, t) for i, t in enumerate(inputs)]
-        if shared is not None:
-            owned = shared.take_owned()
-            for at, number in shared.positions(inputs).items():
+        if saved is not None and frees:
+            owned, self.freed = saved.take_owned(self.number), saved.reserved
+            for at, number in saved.positions(inputs).items():
                 recorded_inputs[at] = owned[number]
             del owned
         memory = _InputMemory(recorded_inputs)
         fixed = [None if number in moved else number for number in layout.updates]
-        results = self._capture(run, recorded_inputs, absent, fixed, shared and shared.pool)
+        results = self._capture(run, recorded_inputs, absent, fixed)
         self._results = _ReplayedResults(results, memory, layout.roles, lent)
-        if shared is not None:
-            shared.gradients = self._results
+        self._reserved: list[Reserved] = []
 
-    def share_saved(self) -> SavedTensors | None:
+    def share_saved(self, owner: object) -> SavedTensors | None:
         """Gives up the saved tensors, so that a backward can be recorded that frees them."""
-        return self._results.share_saved(self._graph, self._stream)
+        shared = self._results.share_saved(self._graph, self.pool, self.number, owner)
+        self._reserved += [shared.reserved] if shared else []
+        return shared
+
+    def reserve(self, owner: object) -> None:
+        """Finds out what is reserved for the results, of which `share_saved` has taken the saved ones."""
+        self._reserved.append(Reserved(owner, self.number, self._results.own_uses))
 
     def _capture(
         self,
@@ -483,11 +495,11 @@ class _Recording:
         inputs: list[Any],
         absent: Mapping[int, tuple[Any, ...]],
         updates: Sequence[int | None],
-        pool: Any,
     ) -> list[Any]:
         """Records the launches and the updates of inputs; returns the results, None for those of updates."""
         given = {number: inputs[number] for number in updates if number is not None}
-        graph = torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
+        pool, stream = self.pool.handle, self.pool.stream
+        graph = torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local")
         try:
             with _no_workspaces_left(), graph:
                 for at, layout in absent.items():
@@ -535,9 +547,11 @@ class _Recording:
         return self._results.lent_places
 
     def replay(self, inputs: Sequence[Any]) -> list[Any]:
+        self.pool.wait_for_last_replay()
         there = {i for i in self._lent_places if inputs[i].data_ptr() == self.input_copies[i].data_ptr()}
         self._copy_inputs(inputs, self.input_copies.keys() - there if there else self.input_copies.keys())
         self._graph.replay()
+        self.pool.note_replay(self._reserved)
         results = self._results.after_replay(inputs)
         if self._late_updates:
             update_inputs(inputs, results, self._late_updates)
@@ -622,18 +636,21 @@ class _ReplayedResults:
         self.uses = [
             UseCounts([*self._kept, *self._copied]), self._lent_uses, UseCounts(self._saved, are_given_out=True)
         ]  # fmt: skip
+        self.own_uses = [*self.uses]
+        """The uses of those that own their memory."""
         self.copies: dict[int, torch.Tensor] = {}
         """The results that were copied for the caller, by the addresses of the copies."""
         self.lent_places = frozenset(map(torch.Tensor.data_ptr, self._lent.values()))
         """The addresses of the results that the caller gets without a copy."""
 
-    def share_saved(self, graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> SavedTensors | None:
+    def share_saved(self, graph: torch.cuda.CUDAGraph, pool: Pool, number: int, owner: object) -> SavedTensors | None:
         """Replaces the saved tensors by those of a `SavedTensors`, which it returns; None if nothing is saved."""
         if not self._saved:
             return None
-        shared = SavedTensors(graph, stream, self._saved)
+        shared = SavedTensors(graph, pool, number, owner, self._saved)
         self._saved = shared.tensors
         self.uses[-1] = shared.uses
+        del self.own_uses[-1]
         return shared
 
     def are_unused(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from compiler_core import instruments
 from compiler_core.backends import registry as backends
+from compiler_core.backends.replay_pool import Pools
 from compiler_core.bytecode import outermost_loops, verify
 from compiler_core.capture.guard_collector import add_source
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
@@ -93,6 +94,7 @@ class Region:
         self._excluded: dict[CodeKey, str] = {}
         """Generated code that is never compiled, with the reason."""
         self._policies: dict[CodeKey, DynamicPolicy] = {}
+        self.replay_pools = Pools()
 
     def installed(self) -> list[InstalledCode]:
         """Returns the compiles of the root function that are in use."""

@@ -385,7 +385,8 @@ class FrameCompile:
             record_graph(self.compile, "captured", "captured", graph)
             record_subgraphs(self.compile, graph)
         inputs, options = capture.graph.example_inputs(), self.region.options
-        with for_tracing(), EnableTorchFunction():  # FX traces patterns of passes by it
+        # FX traces patterns of passes by torch functions
+        with self.region.replay_pools.used(), for_tracing(), EnableTorchFunction():
             if changes := user_changes(self.compile, options):
                 graph = changes.graph(graph, "captured")
             compiled = compile_graph(graph, inputs, self.compile, options)

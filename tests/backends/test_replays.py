@@ -18,58 +18,64 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 import compiler_core
-from compiler_core.backends import cuda_graphs, replay_memory
+from compiler_core.backends import cuda_graphs, replay_memory, replay_pool
 from compiler_core.loops import ir
 from compiler_core.records import CudaGraph
 from compiler_core.support.tensors import storage_id, tensors_in
+from compiler_core.torch_private import storage_Use_Count
+from tests.cases.replayed import Broken, use_several_graphs
 from tests.sampling import pairs
 
 
 class RecordedOperators:
     """Operators that were called while it was active, which `replay` calls again with the same tensors.
 
-    A graph that is recorded into the pool of another one overwrites, at a replay, what nothing of the program owned
-    when it had been recorded; and a replay of the other one overwrites all its tensors.
+    A graph that is recorded into a pool overwrites, at a replay, those tensors of earlier graphs of that pool that
+    nothing of the program owned when it had been recorded; and a replay of an earlier one overwrites all its tensors.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, Any, Any, Any]] = []
-        self.made: dict[int, tuple[torch.Tensor, list[weakref.ref[torch.Tensor]]]] = {}
-        """For each storage that the recording made, a tensor over it, and the program's tensors over it."""
+        self.made: dict[int, list[torch.Tensor]] = {}
+        """For each storage that the recording made, the tensors over it that it keeps."""
         self.later: list[RecordedOperators] = []
-        """The graphs that were recorded into its pool."""
+        """The graphs that were recorded into its pool after it."""
         self.overwrites: list[torch.Tensor] = []
-
-    def pool(self) -> RecordedOperators:
-        return self
 
     def add(self, function: Any, args: Any, kwargs: Any, results: Any) -> None:
         given = {storage_id(t) for t in tensors_in([*args, *kwargs.values()])}
         for result in tensors_in(results):
             if storage_id(result) not in given:
-                self.made[storage_id(result)] = result.detach(), []
-            if storage_id(result) in self.made:
-                self.made[storage_id(result)][1].append(weakref.ref(result))
+                self.made[storage_id(result)] = [result.detach()]
+                makers[storage_id(result)] = self
         self.calls.append((function, *tree_map_only(torch.Tensor, self.place, (args, kwargs, results))))
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a tensor over the same memory, which keeps it if this recording made it."""
         if storage_id(tensor) in self.made:
-            return tensor.detach()
+            self.made[storage_id(tensor)].append(tensor.detach())
+            return self.made[storage_id(tensor)][-1]
         return replay_memory.without_ownership(tensor, {})
 
-    def share_pool(self, first: RecordedOperators) -> None:
-        first.later.append(self)
-        owned = (any(t() is not None for t in tensors) for _, tensors in first.made.values())
-        self.overwrites = [t for (t, _), is_owned in zip(first.made.values(), owned, strict=True) if not is_owned]
+    def end(self, pool: list[weakref.ref[RecordedOperators]]) -> None:
+        for earlier in (graph for each in pool if (graph := each()) is not None):
+            earlier.later.append(self)
+            self.overwrites += [kept[0] for storage, kept in earlier.made.items() if not earlier.is_owned(storage)]
+        pool.append(weakref.ref(self))
+
+    def is_owned(self, storage: int) -> bool:
+        """Whether anything else keeps this storage, which the recording made."""
+        counted_in_calling = 1
+        return int(storage_Use_Count(storage)) > len(self.made[storage]) + counted_in_calling
 
     def replay(self) -> None:
         for graph in self.later:
-            overwrite(t for t, _ in graph.made.values())
+            overwrite(kept[0] for kept in graph.made.values())
         for function, args, kwargs, results in self.calls:
             given = {storage_id(t) for t in tensors_in([*args, *kwargs.values()])}
             again = function(*args, **kwargs)
@@ -77,6 +83,18 @@ class RecordedOperators:
                 if storage_id(result) not in given:
                     result.copy_(value)
         overwrite(self.overwrites)
+
+
+makers: weakref.WeakValueDictionary[int, RecordedOperators] = weakref.WeakValueDictionary()
+"""The recording that made each storage."""
+
+
+class WeakStorage(StorageWeakRef):
+    """On a GPU, a recording does not keep what it made."""
+
+    def expired(self) -> bool:
+        maker = makers.get(self.cdata)
+        return super().expired() or (maker is not None and not maker.is_owned(self.cdata))
 
 
 def overwrite(tensors: Iterable[torch.Tensor]) -> None:
@@ -108,11 +126,10 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records PyTorch's operators on the CPU where launches on a GPU would be recorded."""
 
     @contextlib.contextmanager
-    def record(graph: RecordedOperators, pool: RecordedOperators | None, **_: Any) -> Iterator[None]:
+    def record(graph: RecordedOperators, pool: Any, **_: Any) -> Iterator[None]:
         with Recorder(graph):
             yield
-        if pool is not None:
-            graph.share_pool(pool)
+        graph.end(pool)
 
     def no_device(*_: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -121,7 +138,10 @@ def emulated_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "replay_obstacle", lambda program: obstacle(on_a_gpu(program)))
     fakes = {"CUDAGraph": RecordedOperators, "graph": record, "Stream": object, "device": no_device}
     fakes |= {"MemPool": object, "use_mem_pool": no_device, "get_allocator_backend": lambda: "native"}
-    fakes |= {"is_current_stream_capturing": lambda: False}
+    fakes |= {"is_current_stream_capturing": lambda: False, "graph_pool_handle": list}
+    monkeypatch.setattr(replay_pool, "cuda_getCurrentRawStream", lambda device: device)
+    monkeypatch.setattr(replay_pool, "StorageWeakRef", WeakStorage)
+    fakes |= {"current_stream": lambda device: device}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
 
@@ -357,11 +377,12 @@ def test_a_backward_reuses_the_memory_of_its_forward(gradients: str, monkeypatch
         del ours, eagers
         for values, wanted in kept:
             torch.testing.assert_close(values, wanted)
-    shared = [graph for graph in replays if graph.overwrites]
-    assert shared
+    assert any(graph.overwrites for graph in replays)
     if gradients in ("freed before", "summed"):
         assert len(replays) == 26  # all but the first forward and backward
-        assert len({*replays}) == 2
+        forward, backward = dict.fromkeys(replays)
+        saved = [storage for storage, kept in forward.made.items() if any(kept[0] is t for t in backward.overwrites)]
+        assert len(saved) == len(forward.made) - 1  # all but the result
     else:
         assert not replays[-1].overwrites  # it has memory for itself
 
@@ -555,6 +576,7 @@ def test_absent_tangents_are_not_copied() -> None:
             used = slice(2 if call == 9 else 1)
             got, wanted = (torch.autograd.grad(torch.stack([*both[used]]).sum(), x)[0] for both in (ours, eagers))
             torch.testing.assert_close(got, wanted)
+            del got  # with it, forward and backward would not share memory
     assert [(g.graph, g.recorded, g.copied) for g in graphs(record)] == [("forward", 1, 0), ("backward", 1, 1)]
 
 
@@ -707,6 +729,32 @@ def test_whatever_a_program_does_with_blocks_that_share_code(seed: int) -> None:
             parameter.data = parameter.data.clone()
         for result, value in kept:
             torch.testing.assert_close(result.detach(), value)
+
+
+def test_the_graphs_of_a_function_share_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays = counted_replays(monkeypatch)
+    torch.manual_seed(0)
+    model = Broken(4)
+    plain = copy.deepcopy(model)
+    with compiler_core.record() as record:
+        run = replayed(model)
+        for _ in range(6):
+            x = torch.randn(24, 48)
+            for module, call in ((model, run), (plain, plain)):
+                module.zero_grad()
+                call(x, [0, 1, 2, 3])[0].backward()
+            torch.testing.assert_close([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+    counts = {(g.graph, g.recorded, g.reason) for g in graphs(record)}
+    assert counts == {("forward", 1, ""), ("backward", 1, "")}
+    assert len(replays) == 5 * len(set(replays)) == 5 * len(graphs(record))  # all but the first call's
+    first, *others = dict.fromkeys(replays)
+    assert len(others) >= 8
+    assert set(first.later) == set(others)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_program_does_with_a_function_of_several_graphs(seed: int) -> None:
+    use_several_graphs(seed, replayed, "cpu")
 
 
 def all_recordings() -> list[cuda_graphs._Recording]:

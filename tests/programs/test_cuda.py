@@ -23,6 +23,7 @@ from compiler_core.records import Record
 from compiler_core.tools.measure import measure
 from compiler_core.tools.standalone_script import standalone_script
 from tests.cases.failing_backend import fails
+from tests.cases.replayed import Broken, use_several_graphs
 from tests.training_steps import Training
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
@@ -239,6 +240,59 @@ def test_training_with_replays_equals_training_without(set_to_none: bool, parts:
     no_failure(record)
     assert graphs_of(record)["forward"].recorded >= 1
     assert {g.reason for g in graphs_of(record).values()} == {""}
+
+
+def pools() -> set[tuple[int, ...]]:
+    return {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()}
+
+
+def test_the_graphs_of_a_function_share_one_pool() -> None:
+    torch.manual_seed(0)
+    model = Broken(6).cuda()
+    other = copy.deepcopy(model)
+    before = pools()
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(model, mode="reduce-overhead", strict=True)
+        for _ in range(5):
+            x = torch.randn(24, 48, device="cuda")
+            for module, run in ((model, fast), (other, other)):
+                module.zero_grad()
+                run(x, [*range(6)])[0].backward()
+            found, wanted = ([p.grad for p in module.parameters()] for module in (model, other))
+            torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    no_failure(record)
+    assert {(g.recorded, g.reason) for c in record.compiles for g in c.cuda_graphs} == {(1, "")}
+    assert len(pools() - before) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_a_program_does_with_a_function_of_several_graphs(seed: int) -> None:
+    use_several_graphs(seed, lambda m: compiler_core.compile(m, mode="reduce-overhead", strict=True), "cuda")
+
+
+def test_replays_on_two_streams_follow_each_other() -> None:
+    """They use the same memory."""
+    weight = torch.randn(2048, 2048, device="cuda") / 45
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = (x @ weight).sin()
+        return x
+
+    fast = compiler_core.compile(program, mode="reduce-overhead", strict=True)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    with torch.no_grad():
+        batches = [torch.randn(2048, 2048, device="cuda") for _ in range(8)]
+        wanted = [program(batch) for batch in batches]
+        for _ in range(3):
+            fast(batches[0])
+        torch.cuda.synchronize()
+        found = []
+        for number, batch in enumerate(batches):
+            with torch.cuda.stream(streams[number % 2]):
+                found.append(fast(batch))
+        torch.cuda.synchronize()
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
 
 
 def whole_step(
