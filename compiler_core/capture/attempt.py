@@ -71,6 +71,8 @@ class Capture:
         self.awaited: list[tuple[str, Source, Any]] = []
         """Guards of a frame that breaks: they hold while what the graph breaks for is not there, and once it is, the
         frame is captured again."""
+        self.asked_if_compiling = False
+        """Whether the program asked if it is compiled, and the answer was yes."""
         self._iterations = 0
 
     @property

@@ -259,7 +259,12 @@ class Region:
             compile_.reason = "the call stack is too deep for the compiler's calls: this call runs as plain Python"
             return None
         if isinstance(error, Unsupported):  # generating code found a value that cannot be rebuilt
-            return self.skip_frame(state, info, compile_, f"{error}: the frame runs as plain Python")
+            reason = f"{error}: the frame runs as plain Python"
+            skipped = sum(each.outcome == "skipped" for each in state.frame.compiles)
+            if error.kind == "exception" and skipped < self.options.recompile_limit:  # another call need not raise it
+                compile_.outcome, compile_.reason = "skipped", reason
+                return frame_hook.skip_call()
+            return self.skip_frame(state, info, compile_, reason)
         compile_.outcome, compile_.raised = "failed", type(error).__name__
         compile_.reason = str(error) or compile_.raised
         if isinstance(error, (UsageError, StrictError, CompileWarning)) or not isinstance(error, Exception):

@@ -264,6 +264,9 @@ class FrameCompile:
             users = capture.graph.current_tx.user_stack()
             capture.graph.current_tx = None
             raise FullGraphError(break_message(replace(break_, stack=users)), users)
+        if reason.kind == "exception" and capture.asked_if_compiling:
+            capture.graph.current_tx = None
+            raise reason  # code that is not compiled may take another way, on which nothing raises
         stops = break_points_for(capture.graph.current_tx, reason)
         capture.graph.current_tx = None
         captured = self._capture_up_to_break(break_, stops)

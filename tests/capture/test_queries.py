@@ -303,3 +303,20 @@ def test_descriptions_of_a_gpu(query: Callable[..., Any], device: Any) -> None:
     compiled = compiler_core.compile(program, backend="eager", fullgraph=True)
     assert compiled(x)[0] == program(x)[0]
     assert compiled(x)[0] == program(x)[0]
+
+
+def test_an_error_of_the_way_that_compiled_code_takes() -> None:
+    """A program that asks if it is compiled may raise only then.  Such a call runs as plain Python; others do not."""
+
+    def masked(x: torch.Tensor, mask: Any) -> Any:
+        x = x.sin()
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones(3)
+        return x * mask[None]
+
+    compiled = compiler_core.compile(masked, backend="eager", strict=True)
+    x, mask = torch.randn(2, 3), torch.randn(3)
+    for given in (None, mask, *[None] * 20):
+        assert torch.equal(compiled(x, given), masked(x, given))
+    outcomes = [each.outcome for each in record_of(compiled).compiles]
+    assert outcomes == ["skipped", "compiled", *["skipped"] * 8]

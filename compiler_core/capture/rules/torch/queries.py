@@ -86,7 +86,9 @@ def _compiling(tx: Interpreter) -> Value:
     # as in stock torch.compile: library code then avoids reading the values of tensors
     capturable = tx.locals.get("capturable") if tx.code.co_filename.startswith(_OPTIMIZERS) else None
     # an optimizer would also leave out its check of where parameters with capturable=True are
-    return ConstantValue(capturable is None or not capturable.truth(tx))
+    compiling = capturable is None or not capturable.truth(tx)
+    tx.capture.asked_if_compiling |= compiling
+    return ConstantValue(compiling)
 
 
 @handles(
