@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +33,7 @@ if HAS_TORCHVISION:
     import torchvision
 
 import transformers  # noqa: E402
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 
 transformers.logging.set_verbosity_error()  # it warns once, in the first of two runs that are compared
 
@@ -368,6 +371,47 @@ MODELS |= {
     ),
 }
 
+
+SMALL = {
+    "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "embedding_size": 32,
+    "num_hidden_layers": 2, "num_layers": 2, "n_layer": 2, "n_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "num_attention_heads": 4, "n_head": 4, "n_heads": 4,
+    "num_heads": 4, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "intermediate_size": 40, "ffn_dim": 40, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "d_ff": 40, "d_kv": 8,
+    "d_inner": 40, "hidden_dim": 40, "vocab_size": 99, "max_position_embeddings": 64, "n_positions": 64,
+    "image_size": 32, "patch_size": 8, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "sliding_window": 4,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+"""Small values for settings that configurations have in common."""
+
+
+def small(kind: str) -> Made:
+    """The base model of a type, as `AutoModel` names it, with those values of `SMALL` for which it has settings."""
+    cls: Any = CONFIG_MAPPING[kind]
+    default, other_names = cls(), getattr(cls, "attribute_map", {})
+    own = [name for name in SMALL if isinstance(getattr(default, name, None), int) and name not in other_names]
+    own += ["pad_token_id"] if hasattr(default, "pad_token_id") and "pad_token_id" not in own else []
+    model = transformers.AutoModel.from_config(cls(**{name: SMALL[name] for name in own}))
+    inputs = {"input_ids": tokens, "decoder_input_ids": tokens, "pixel_values": lambda: torch.randn(2, 3, 32, 32)}
+    taken = inspect.signature(model.forward).parameters
+    return model, {name: make() for name, make in inputs.items() if name in taken}
+
+
+MODELS |= {
+    kind: functools.partial(small, kind)
+    for kind in """
+    apertus arcee aria_text bert-generation big_bird bigbird_pegasus biogpt bitnet blenderbot blenderbot-small camembert
+    canine clip_text_model cohere cohere2 convbert ctrl data2vec-text data2vec-vision deberta dinov2_with_registers
+    dinov3_vit doge dpr dpt ernie ernie4_5 ernie4_5_moe eurobert exaone4 falcon_h1 flex_olmo glm glm4 glm4_moe
+    gpt_bigcode gpt_neox_japanese gpt_oss granite granitemoe granitemoeshared helium ibert ijepa imagegpt jetmoe
+    layoutlm led lfm2 llama4_text m2m_100 mbart megatron-bert minimax ministral3 modernbert-decoder mpt mra mt5 mvp
+    nanochat nllb-moe nomic_bert nystromformer olmo olmo3 olmoe persimmon phimoe pixtral plbart prophetnet qwen2
+    qwen3_moe rembert roberta-prelayernorm roformer seed_oss siglip_vision_model smollm3 splinter squeezebert stablelm
+    starcoder2 switch_transformers umt5 vit_mae xglm xlm-roberta
+    """.split()
+    if kind in CONFIG_MAPPING  # others are of later versions of transformers
+}
 
 if not HAS_TORCHVISION:
     MODELS = {name: make for name, make in MODELS.items() if not name.startswith("tv_")}
