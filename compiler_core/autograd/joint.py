@@ -28,7 +28,7 @@ from compiler_core.autograd.trace.writes import VisibleWrites, differs_in_short_
 from compiler_core.hook.failures import only_recorded
 from compiler_core.records import Compile, Expansion
 from compiler_core.support import fx_symbols
-from compiler_core.support.fx_graphs import free_source_with, record_graph, target_name
+from compiler_core.support.fx_graphs import add_origins, free_source_with, record_graph, target_name
 from compiler_core.support.node_facts import view_base
 from compiler_core.support.transform_levels import levels_left
 from compiler_core.torch_private import (
@@ -368,6 +368,8 @@ def _check_writes(graph: fx.Graph) -> None:
 
 
 def _set_node_roles(graph: fx.Graph, count: int, returned: int) -> None:
+    """Sets ``meta["role"]``; a gradient also gets the origin of the input that it belongs to."""
+    inputs = graph.find_nodes(op="placeholder")
     for i, node in enumerate(output_nodes(graph)):
         if node is not None:
             if i < returned:
@@ -375,6 +377,8 @@ def _set_node_roles(graph: fx.Graph, count: int, returned: int) -> None:
             else:
                 role = "mutation" if i < count else "gradient"
             node.meta.setdefault("role", role)
+            if role == "gradient" and node.op != "placeholder":
+                add_origins(node, inputs[i - count])
     for node in graph.nodes:
         if node.op == "placeholder":
             node.meta["role"] = node.name.split("_")[0].removesuffix("s")

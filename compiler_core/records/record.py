@@ -283,6 +283,12 @@ class Compile:
         return [each for each in self.artifacts if each.pane == "captured" and each.graph and each.graph.computes]
 
     @property
+    def has_whole_step(self) -> bool:
+        """Whether its graph is a whole training step, which computes gradients itself and is recorded as a forward."""
+        calls = (node.target for each in self.captured_graphs if each.graph for node in each.graph.nodes)
+        return "torch.autograd.grad" in calls
+
+    @property
     def generated_kernels(self) -> list[Kernel]:
         """Its kernels, without the calls of PyTorch's: what is counted as kernels wherever they are counted."""
         return [kernel for kernel in self.kernels if kernel.language != "extern"]

@@ -260,7 +260,8 @@ def _kernels_text(compile_: Compile) -> str:
             counts = [count_text(len(generated), f"{languages} kernel".strip())] if generated else []
             if calls := len(kernels) - len(generated):
                 counts.append(count_text(calls, "PyTorch kernel call"))
-            parts.append(f"{graph} {' and '.join(counts)}")
+            name = "step" if compile_.has_whole_step else graph
+            parts.append(f"{name} {' and '.join(counts)}")
     return "; ".join(parts)
 
 

@@ -196,3 +196,32 @@ print(*sorted(new - set(sys.stdlib_module_names)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["compiler_core"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_gradient_of_each_parameter_is_linked_to_it(whole: bool) -> None:
+    """In one graph over its node in the captured graph, which has its place; in two graphs directly."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    with recording.record() as record:
+        api.compile(step, capture_backward=whole)(torch.randn(5, 4))
+    compile_ = next(each for each in record.compiles if each.kernels)
+    assert compile_.has_whole_step == whole
+    captured = compile_.captured_graphs[0]
+    graph = next(a for a in compile_.artifacts if a.name == ("forward" if whole else "joint"))
+    assert captured.graph is not None
+    assert graph.graph is not None
+    parameters = {node.place: node for node in captured.graph.nodes if node.role == "parameter"}
+    assert list(parameters) == [f"model.{at}.{name}" for at in (0, 2) for name in ("weight", "bias")]
+    gradients = {node.place.removesuffix(".grad"): node for node in captured.graph.nodes if node.role == "gradient"}
+    calls = {graph.item(node.key): node for node in graph.graph.nodes if node.op == "call_function"}
+    for name, parameter in parameters.items():
+        source = captured.item((gradients if whole else parameters)[name].key)
+        made = [calls[edge.made] for edge in compile_.edges if source in edge.sources and edge.made in calls]
+        found = [node for node in made if whole or node.role == "gradient"]
+        assert parameter.shape in [node.shape for node in found], (name, made)

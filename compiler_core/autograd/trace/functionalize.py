@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, track_tensor_tree
 from torch.utils.hooks import RemovableHandle
 
 from compiler_core.autograd.trace import replaced_calls
@@ -38,7 +38,7 @@ from compiler_core.support import opaque_ops, torch_state
 from compiler_core.support.fx_graphs import items_of, plain_name
 from compiler_core.support.fx_symbols import as_in_eager
 from compiler_core.support.interrupts import safe_point
-from compiler_core.support.node_facts import communicates, has_effects
+from compiler_core.support.node_facts import communicates, has_effects, view_base
 from compiler_core.support.subgraphs import subgraphs_call
 from compiler_core.support.tensors import gradient_function, is_dense, new_like, storage_id, tensors_in
 from compiler_core.support.transform_levels import unwrapped
@@ -177,6 +177,9 @@ class FunctionalRun(fx.Interpreter):
         self.writes[n] = count_of_writes(result)
         self.shapes[n] = [(t.shape, t.stride()) for t in tensors_in(result)]
         touched = [t for a in n.all_input_nodes for t in tensors_in(self.env[a])]
+        slot: Any = get_proxy_slot(unwrap(result), self.tracer, None) if n.meta.get("role") == "gradient" else None
+        if slot is not None:
+            self.provenance.attribute_gradient(n, slot.proxy.node)
         if n.op not in ("placeholder", "output"):
             self.provenance.attribute_gradients(n, [*tensors_in(result), *touched])
         return result
@@ -350,6 +353,16 @@ class Provenance:
             self._grad_owner[function] = owner
             self._hooks.append(function.register_prehook(self._prehook(owner, f"autograd {function.name()}")))
             work.extend(next_ for next_, _ in function.next_functions if next_ is not None)
+
+    def attribute_gradient(self, source: fx.Node, node: fx.Node) -> None:
+        """Attributes the node that is a gradient to that of the captured graph, too, which besides belongs to the
+        operation whose backward made it.
+
+        So is what the node is a view of: passes remove views, such as the transpose of a transpose.
+        """
+        for each in (node, view_base(node)):
+            if each.op == "call_function":
+                each.meta["origin"] = tuple(dict.fromkeys((*each.meta.get("origin", ()), *items_of(source))))
 
     def remove_hooks(self) -> None:
         """Removes the hooks: gradient functions and what their hooks refer to would keep each other alive."""

@@ -173,7 +173,12 @@ def _gradients(
     assert isinstance(result, TupleValue)
     keeps = options["retain_graph"]
     graph.frees_history |= tx.is_none(keeps) or not keeps.truth(tx)
-    return result.unpack(tx)
+    gradients = result.unpack(tx)
+    for tensor, grad in zip(inputs, gradients, strict=True):
+        if isinstance(grad, TensorValue):
+            place = tensor.node(tx).meta.get("place")
+            grad.node(tx).meta |= {"role": "gradient"} | ({"place": f"{place}.grad"} if place else {})
+    return gradients
 
 
 def _is_opaque(step: Any) -> bool:
