@@ -25,8 +25,8 @@ from compiler_core.records import Record
 
 PANES = (
     "overview source bytecode steps guards frames sizes captured subgraphs pregrad joint partition forward backward "
-    "postgrad passes fusion schedule kernel costs memory roofline accuracy tuning wrapper machine generated decompiled "
-    "speed timings other compare engines"
+    "postgrad passes fusion schedule kernel costs training memory roofline accuracy tuning wrapper machine generated "
+    "decompiled speed timings other compare engines"
 ).split()
 MAX_PANES = 4
 MAX_ITEMS = 10_000
@@ -36,7 +36,14 @@ CANCEL = {"type": "cancel"}
 REMOVED = {"type": "removed"}
 RESEND = {"type": "resend"}
 STOCK_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-TIMED_FORMS = ("core", "core:reduce-overhead", "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
+CORE_FORMS: dict[str, dict[str, Any]] = {
+    "core": {},
+    "core:reduce-overhead": {"mode": "reduce-overhead"},
+    "core:capture-backward": {"capture_backward": True},
+    "core:memory-budget=0.5": {"memory_budget": 0.5},
+}
+"""The forms of Cutaway's compiler in which a cell can be timed, with their options."""
+TIMED_FORMS = (*CORE_FORMS, "pinned", "stock", *(f"stock:{mode}" for mode in STOCK_MODES))
 """The forms in which a cell can be timed, besides plain PyTorch and as it was compiled."""
 EXPERIMENTS = (
     "advice",

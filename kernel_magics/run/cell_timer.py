@@ -17,6 +17,7 @@ from compiler_core.records import Record, needing_action
 from compiler_core.records.timings import COMPILED
 from compiler_core.tools.questions.verdict import find_pays_off
 from kernel_magics.cell.parse import Program, Unit
+from kernel_magics.display.messages import CORE_FORMS
 from kernel_magics.run import outside_effects
 from kernel_magics.run.request import Request, unit_compiler
 from kernel_magics.run.silenced_output import silenced_output
@@ -129,14 +130,14 @@ class CellTimer:
         return run_plainly
 
     def _compiler(self, name: str) -> Callable[[types.FunctionType], Unit]:
-        engine, _, mode = name.partition(":")
         if name == "eager":
             return _uncompiled
         if name == COMPILED:
             return unit_compiler(self.request, Record())
-        request = Request(
-            engine={"core": "core", "stock": "torch"}[engine], mode=mode or None, dynamic=self.request.dynamic
-        )
+        if name in CORE_FORMS:
+            request = Request(dynamic=self.request.dynamic, **CORE_FORMS[name])
+        else:
+            request = Request(engine="torch", mode=name.partition(":")[2] or None, dynamic=self.request.dynamic)
         compile_unit = unit_compiler(request, Record())
         # stock keeps what it compiled by code objects; those of the cell stay free of it
         return lambda unit: compile_unit(types.FunctionType(unit.__code__.replace(), unit.__globals__))
