@@ -158,6 +158,7 @@ PANES = {
         "schedule": "How a loop nest became its kernel, one rewrite at a time.",
         "kernel": "The C++ or Triton source of the kernels.",
         "costs": "The time of each kernel.",
+        "training": "The phases of a training step, its launches and memory over time, and its parameters.",
         "memory": "When buffers are allocated and freed.",
         "roofline": "The least time of each kernel on a device.",
         "accuracy": "Each value beside eager PyTorch and float64.",

@@ -75,6 +75,10 @@ def total(rows):
 
 def slopes(x, scale=2):
     return x * locals()["scale"]
+
+rows_of = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))
+momentum = torch.optim.SGD(rows_of.parameters(), 0.1, momentum=0.9)
+batches = [(x, target)] * 3
 """
 
 CELLS = {
@@ -92,6 +96,9 @@ CELLS = {
     "lengths": "%%compile --backend eager\nfor n in (2, 3):\n    summed = total([six] * n)",
     "types": "%%compile --backend eager\nfor z in (six, six.double()):\n    bounded = torch.tanh(z)",
     "replay": "%%compile --mode reduce-overhead\nbounded = torch.tanh(weight) + 1",
+    "whole": "%%compile --capture-backward\nfor rows, classes in batches:\n    momentum.zero_grad()\n"
+    "    loss = cross_entropy(rows_of(rows), classes)\n    loss.backward()\n    momentum.step()\n"
+    "    print(loss.item())",
     "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(3, 4).cos()) + 1",
 }
 MAX_CLICKS = 2
@@ -349,6 +356,38 @@ def test_22_what_does_the_assembly_look_like(task: Begin) -> None:
     expect(t.explorer.root.get_by_label("Runs of the cell").get_by_role("button", pressed=True)).to_have_text(
         "Machine code"
     )
+
+
+def test_23_what_a_whole_training_step_consists_of(task: Begin) -> None:
+    t = task("whole")
+    expect(t.explorer.root.locator(".verdict")).to_contain_text("0 problems")
+    marks = t.cell.locator(".jp-Cell-inputArea .cutaway-mark")
+    expect(marks.filter(has_text="print")).to_have_count(1)
+    expect(marks.filter(has_text=re.compile("backward|optimizer"))).to_have_count(0)
+    page = t.pane("Training step")
+    counts = r"One graph: forward \d+ operations, backward \d+ operations, update \d+ operations, \d+ launches"
+    expect(page.locator(".lead").first).to_have_text(re.compile(counts))
+    expect(t.step("Step")).to_contain_text("nodes")
+    expect(t.step("Backward")).to_have_count(0)
+    for phase in ("forward", "backward", "update"):
+        expect(page.locator(f"svg.launches rect.{phase}")).not_to_have_count(0)
+    row = page.get_by_role("row").filter(has_text="rows_of.0.weight")
+    gradient, update = row.get_by_role("cell").nth(1), row.get_by_role("cell").nth(2)
+    t.click(gradient.get_by_role("button"))
+    t.explorer.expect_pinned(0, "loss = cross_entropy(rows_of(rows), classes)", "loss.backward()")
+    t.click(update.get_by_role("button"))
+    t.explorer.expect_pinned(0, "momentum.step()")
+
+
+def test_24_what_would_save_most_of_a_training_step(task: Begin) -> None:
+    t = task("whole", run=False)
+    page = t.pane("Training step")
+    t.click(page.get_by_role("button", name="Measure"))
+    found = page.locator(".savings li")
+    expect(found).to_have_text(
+        [re.compile(r"core: (\d+ % (less|more) time|no difference in time measured) \([\d.]+ .?s (instead of|beside) ")]
+    )
+    expect(t.explorer.root.locator(".verdict")).to_contain_text("Eager")
 
 
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:

@@ -9,7 +9,7 @@ import type { State } from "../model/state";
 import { editButton } from "../panes/edit_button";
 import { drawing, type Mode } from "../panes/modes";
 import { coverOf } from "../panes/prediction";
-import { hasContent, PANES, type PaneKind, parsePane } from "../panes/registry";
+import { PANES, type PaneKind, paneTitle, parsePane } from "../panes/registry";
 import { tryButton } from "../panes/try_button";
 import { paneOptions } from "./pane_menu";
 
@@ -173,7 +173,7 @@ export class Pane {
   }
 
   private fillPickers(artifacts: Artifact[]): void {
-    this.kindPicker.replaceChildren(...paneOptions(PANES, (kind) => hasContent(kind, this.state)));
+    this.kindPicker.replaceChildren(...paneOptions(PANES, this.state));
     this.kindPicker.value = this.kind.name;
     this.artifactPicker.replaceChildren(
       ...artifacts.map((a) => h("option", { value: a.name, title: a.name }, this.state.label(a.name))),
@@ -182,7 +182,7 @@ export class Pane {
   }
 
   private draw(modes: Mode[], mode: Mode | undefined): void {
-    const label = `${this.kind.title}${this.artifact ? ` ${this.state.label(this.artifact.name)}` : ""}`;
+    const label = `${paneTitle(this.kind, this.state.compile)}${this.artifact ? ` ${this.state.label(this.artifact.name)}` : ""}`;
     this.element.setAttribute("aria-label", label);
     this.fillModes(modes, mode);
     this.editing.replaceChildren(
@@ -192,7 +192,7 @@ export class Pane {
     this.isText = text !== undefined || !mode;
     this.isDrawing = mode === drawing;
     this.lines = text === undefined ? Number.POSITIVE_INFINITY : linesIn(text);
-    this.wantedWidth = text === undefined ? (mode ? USUAL_WIDTH : EMPTY_WIDTH) : textWidth(text);
+    this.wantedWidth = text === undefined ? (mode ? (this.kind.width ?? USUAL_WIDTH) : EMPTY_WIDTH) : textWidth(text);
     this.wantedHeight = text === undefined ? USUAL_HEIGHT : Math.min(USUAL_HEIGHT, MIN_HEIGHT + this.lines);
     this.content?.destroy();
     this.note.replaceChildren(...this.passNote(mode));

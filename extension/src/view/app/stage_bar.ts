@@ -7,10 +7,11 @@
 import { h, scrollInside } from "../dom/elements";
 import { plural, shorten } from "../dom/format";
 import { appendTo, keyOf } from "../model/analysis/links";
+import { wholeStep } from "../model/analysis/training_step";
 import type { Artifact, ItemId } from "../model/record/record";
 import { MAIN_STAGES, STAGES } from "../model/stages";
 import type { State } from "../model/state";
-import { hasContent, PANES, parsePane, shortTitle } from "../panes/registry";
+import { hasContent, PANES, paneTitle, parsePane, shortTitle } from "../panes/registry";
 import { linkButton } from "./link_button";
 import { paneOptions } from "./pane_menu";
 
@@ -55,7 +56,8 @@ export class StageBar {
   private draw(): void {
     const hadFocus = [this.list, this.others].some((list) => list.contains(document.activeElement));
     const linked = this.itemsByPane();
-    const shown = STAGES.filter((pane) => MAIN_STAGES.includes(pane) || linked.has(pane));
+    const main = MAIN_STAGES.filter((pane) => pane !== "backward" || !wholeStep(this.state.compile));
+    const shown = STAGES.filter((pane) => main.includes(pane) || linked.has(pane));
     this.stages = shown.map((pane) => this.createStage(pane, linked.get(pane) ?? []));
     const elements = (isMain: boolean) =>
       this.stages.filter(({ pane }) => MAIN_STAGES.includes(pane) === isMain).map(({ element }) => element);
@@ -100,7 +102,7 @@ export class StageBar {
     const kinds = PANES.filter(({ group }) => group !== "Stages");
     const title = { title: "Other panes: answers, guards, sizes, more graphs and code" };
     const head = h("option", { value: "" }, "More…");
-    const options = paneOptions(kinds, (kind) => hasContent(kind, this.state));
+    const options = paneOptions(kinds, this.state);
     const menu = h("select", { class: "more", "aria-label": "More panes", ...title }, head, ...options);
     menu.onchange = () => {
       this.state.open(menu.value);
@@ -153,19 +155,21 @@ export class StageBar {
   /** Updates the text of a stage: its current item and which of how many it is; if nothing is pinned, its size. */
   private updateLabel({ pane, items, at, element }: Stage): void {
     const text = items.length ? this.itemText(items[at]) : "";
+    const title = shortTitle(pane, this.state.compile);
     const which = items.length > 1 && `${at + 1}/${items.length}`;
     const keys = "← and → move along the stages, ↑ and ↓ between the items of this stage";
-    element.title = items.length ? `${shortTitle(pane)}: ${shorten(text, 300)}\n${keys}` : this.stageTitle(pane);
+    element.title = items.length ? `${title}: ${shorten(text, 300)}\n${keys}` : this.stageTitle(pane);
     const below = items.length ? shorten(text, MAX_TEXT) : this.state.pinned.size ? "–" : this.sizeText(pane);
     const [count, unit] = items.length ? [below, ""] : below.split(/(?<=\d)(?= )/);
     const under = h("span", {}, which ? h("i", {}, which) : "", count, unit && h("span", { class: "unit" }, unit));
-    element.replaceChildren(h("b", {}, shortTitle(pane)), under);
+    element.replaceChildren(h("b", {}, title), under);
   }
 
   private stageTitle(pane: string): string {
     const { kind } = parsePane(pane);
     const empty = this.state.compile && this.isEmpty(pane) ? kind.empty(this.state.compile) : "";
-    return empty ? `${kind.title}: ${empty}` : `Show: ${kind.title}`;
+    const title = paneTitle(kind, this.state.compile);
+    return empty ? `${title}: ${empty}` : `Show: ${title}`;
   }
 
   /** How much there is of a stage. */

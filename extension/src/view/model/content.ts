@@ -14,6 +14,7 @@ export type PaneName =
   | "sizes"
   | "costs"
   | "memory"
+  | "training"
   | "roofline"
   | "accuracy"
   | "tuning"

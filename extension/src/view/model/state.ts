@@ -40,6 +40,7 @@ const ANSWERS: [option: string, pane: PaneName][] = [
   ["measure", "costs"],
   ["steps", "steps"],
   ["memory_curve", "partition"],
+  ["capture_backward", "training"],
 ];
 
 /** Returns the frame with this id. Ids of stock torch.compile count all frames of the process: they are not indices. */
@@ -158,7 +159,10 @@ export class State {
     return this.findCompile(blocking?.compiles[0] ?? "") ?? this.largestCompile();
   }
 
-  /** The compile with the largest captured graph; one with a backward counts for more, a library's for little. */
+  /**
+   * The compile with the largest captured graph; one with a backward counts for more, a library's for little. Of a whole
+   * training step, that of the steps after the first, which makes gradients and state.
+   */
   private largestCompile(): Compile | null {
     const size = ({ filename }: Frame, c: Compile) =>
       (summaryOf(c).nodes ?? 0) *
@@ -166,7 +170,8 @@ export class State {
       (summaryOf(c).saved_count ? BACKWARD_WEIGHT : 1);
     const all = this.record.frames.flatMap((f) => f.compiles.map((c) => ({ compile: c, size: size(f, c) })));
     const best = all.reduce<(typeof all)[0] | null>((best, c) => (best && best.size >= c.size ? best : c), null);
-    return best?.compile ?? null;
+    const frame = best && frameOf(this.record, best.compile.frame);
+    return frame?.compiles.find(({ cause }) => cause?.is_of_first_step) ?? best?.compile ?? null;
   }
 
   /** The panes that the model asks for, or else the stored ones, or else the defaults. */

@@ -3,6 +3,7 @@
 import { GraphView } from "../graph/graph_view";
 import { drawableGraph, forwardAndBackward, forwardBackwardOf } from "../graph/scene/drawable_graph";
 import { type MemoryTimeline, memoryTimeline } from "../model/analysis/memory_timeline";
+import { hasBackward, type TrainingStep, trainingStep } from "../model/analysis/training_step";
 import type { Content } from "../model/content";
 import type { Artifact, Comparison, Compile, Graph, Partition, Timings } from "../model/record/record";
 import type { State } from "../model/state";
@@ -28,6 +29,7 @@ import { ScheduleView } from "./kernels/schedule_view";
 import { SpeedTable } from "./speed_table";
 import { TextView } from "./text/text_view";
 import { TimingsTable } from "./timings_table";
+import { TrainingStepView } from "./training_step_view";
 
 /** One way to show a pane. */
 export interface Mode {
@@ -199,7 +201,21 @@ export const memory: Mode = {
   name: "Timeline",
   showsArtifact: false,
   isAvailable: (state) => state.compile !== null && memoryTimeline(state.compile, state.links) !== null,
-  create: (state) => new MemoryView(state, memoryTimeline(state.compile as Compile, state.links) as MemoryTimeline),
+  create: (state) => {
+    const compile = state.compile as Compile;
+    return new MemoryView(state, compile, memoryTimeline(compile, state.links) as MemoryTimeline);
+  },
+};
+
+/** A training step on one page. */
+export const training: Mode = {
+  name: "Page",
+  showsArtifact: false,
+  isAvailable: ({ compile }) => hasBackward(compile),
+  create: (state) => {
+    const compile = state.compile as Compile;
+    return new TrainingStepView(state, compile, trainingStep(compile, state.links) as TrainingStep);
+  },
 };
 
 export const expansions = tableMode(

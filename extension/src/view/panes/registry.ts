@@ -1,5 +1,6 @@
 /** The list of panes: their titles, their modes, and the text of an empty pane. */
 
+import { wholeStep } from "../model/analysis/training_step";
 import type { PaneName } from "../model/content";
 import type { Compile } from "../model/record/record";
 import type { State } from "../model/state";
@@ -20,6 +21,8 @@ export interface PaneKind {
   fill?: [experiment: string, text: string];
   /** Whether its first rows are the answer, also while something is pinned. */
   isRanked?: boolean;
+  /** How many characters wide it should be, if more than is usual. */
+  width?: number;
 }
 
 /** The groups of panes in menus. */
@@ -105,14 +108,16 @@ export const PANES: PaneKind[] = [
     group: "More graphs",
     short: "Joint",
     modes: graph,
-    empty: () => "This compile has no joint graph: no input needs a gradient, or its backend makes none.",
+    empty: (c) =>
+      wholeStep(c) ? IN_STEP : "This compile has no joint graph: no input needs a gradient, or its backend makes none.",
   },
   {
     name: "partition",
     title: "Partition",
     group: "More graphs",
     modes: [modes.partition, modes.plans],
-    empty: () => "Nothing was partitioned: without a backward there is nothing to save for it.",
+    empty: (c) =>
+      wholeStep(c) ? IN_STEP : "Nothing was partitioned: without a backward there is nothing to save for it.",
   },
   {
     name: "forward",
@@ -128,7 +133,7 @@ export const PANES: PaneKind[] = [
     group: "Stages",
     short: "Backward",
     modes: [...graph, modes.sideBySide],
-    empty: () => "This compile has no backward: no input needs a gradient.",
+    empty: (c) => (wholeStep(c) ? IN_STEP : "This compile has no backward: no input needs a gradient."),
   },
   {
     name: "postgrad",
@@ -155,6 +160,14 @@ export const PANES: PaneKind[] = [
     modes: [modes.costs, modes.runFlames],
     empty: noKernel,
     isRanked: true,
+  },
+  {
+    name: "training",
+    title: "Training step",
+    group: "Answers",
+    modes: [modes.training],
+    width: 90,
+    empty: () => "This compile has no backward: no input needs a gradient.",
   },
   {
     name: "memory",
@@ -235,6 +248,8 @@ export const PANES: PaneKind[] = [
   },
 ];
 
+const IN_STEP = "The backward is in one graph with the forward: the pane Training step has it.";
+
 function noGraph(compile: Compile): string {
   return compile.outcome === "compiled"
     ? "No tensor operation was captured in this compile, so there is no graph."
@@ -295,8 +310,14 @@ export function parsePane(shown: string): { kind: PaneKind; artifact: string | n
   return { kind, artifact: at < 0 ? null : shown.slice(at + 1) };
 }
 
+/** Returns the title of a pane: a whole training step is one graph, which the record has in place of the forward. */
+export function paneTitle({ name, title }: PaneKind, compile: Compile | null): string {
+  return name === "forward" && wholeStep(compile) ? "Graph of the step" : title;
+}
+
 /** Returns the title of a pane for places with little room. */
-export function shortTitle(pane: string): string {
+export function shortTitle(pane: string, compile: Compile | null): string {
+  if (pane === "forward" && wholeStep(compile)) return "Step";
   const kind = PANES.find((p) => p.name === pane);
   return kind?.short ?? kind?.title ?? pane;
 }

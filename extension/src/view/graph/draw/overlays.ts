@@ -4,6 +4,7 @@
 
 import { bytes, duration, errorText, shorten } from "../../dom/format";
 import { COLOURS, keyOf } from "../../model/analysis/links";
+import { PHASES, type Phase } from "../../model/analysis/training_step";
 import type { Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import type { DrawableGraph } from "../scene/drawable_graph";
@@ -29,6 +30,7 @@ export const OVERLAYS: Overlay[] = [
     isAvailable: (subject) => subject.differing !== undefined,
     colour: colourByDifference,
   },
+  { name: "phase", title: "Phases", isAvailable: ({ phases }) => phases !== undefined, colour: colourByPhase },
   { name: "role", title: "Roles", isAvailable: () => true, colour: () => null },
   {
     name: "bytes",
@@ -158,6 +160,19 @@ function colourByDifference({ differing }: DrawableGraph, scene: Scene): Colouri
       { text: "changed", swatch: "differing" },
       { text: "only on this side", swatch: "differing only" },
     ],
+  };
+}
+
+const PHASE_SWATCHES = ["plain", "primal", "tangent", "output"];
+
+/** Colours boxes by the phase of a training step: the latest of its nodes. */
+function colourByPhase({ phases = [] }: DrawableGraph, scene: Scene): Colouring {
+  const number = (node: number) => PHASES.indexOf(phases[node] as Phase);
+  return {
+    colours: (palette) => PHASE_SWATCHES.map((role) => palette.roles.get(role) ?? palette.roles.get("") ?? ["", ""]),
+    colourOf: Uint8Array.from(scene.boxes, ({ nodes }) => 1 + Math.max(...nodes.map(number))),
+    text: scene.boxes.map(() => null),
+    legend: ["input or output", ...PHASES].map((text, i) => ({ text, swatch: PHASE_SWATCHES[i] })),
   };
 }
 

@@ -1,6 +1,6 @@
 /**
- * Two graphs side by side, one drawn downwards, the other upwards: values saved last are next to where they are used
- * first.
+ * Two graphs side by side. A backward is drawn upwards beside its forward: values saved last are next to where they are
+ * used first.
  */
 
 import { type Box, type Layout, layOut, type Pair } from "./layout";
@@ -9,6 +9,8 @@ const GUTTER = 150;
 
 export interface PageSplit {
   isRight(box: number): boolean;
+  /** Whether the right graph is drawn upwards. */
+  isUpwards: boolean;
   /** Whether an edge leads from one graph to the other. */
   joins(edge: Pair): boolean;
 }
@@ -39,7 +41,7 @@ export async function layOutSideBySide(boxes: Box[], edges: Pair[], pages: PageS
     sides[1],
     right,
     (x) => x + offset,
-    (y) => height - y,
+    (y) => (pages.isUpwards ? height - y : y + height - right.height),
   );
   edges.forEach((edge, i) => {
     if (pages.joins(edge)) layout.edges[i] = joiningCurve(layout, boxes, edge);

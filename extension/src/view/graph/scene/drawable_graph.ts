@@ -3,6 +3,7 @@
 import { bytes, tensorType } from "../../dom/format";
 import { matchTexts } from "../../model/analysis/diff";
 import { keyOf } from "../../model/analysis/links";
+import type { Phase, TrainingStep } from "../../model/analysis/training_step";
 import type { Artifact, Compile, Graph, ItemId, Node } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { type Layout, layOut, type Pair } from "../layout/layout";
@@ -31,6 +32,8 @@ export interface DrawableGraph {
   parameters: ReadonlyMap<number, number>;
   layOut(scene: Scene): Promise<Layout>;
   cutOf(scene: Scene): CutDrawing | null;
+  /** Of a training step: the phase of each node; undefined for inputs and the output. */
+  phases?: (Phase | undefined)[];
   /** In a comparison of two graphs: the nodes that differ from the other graph or are missing there. */
   differing?: Differences;
 }
@@ -152,6 +155,7 @@ export function forwardAndBackward(state: State): DrawableGraph {
     layOut: (scene) => {
       const pages: PageSplit = {
         isRight: (box) => isBackward[scene.boxes[box].nodes[0]] === 1,
+        isUpwards: true,
         joins: (edge) => isJoin(scene, edge),
       };
       return layOutSideBySide(scene.boxes, scene.edges, pages);
@@ -162,6 +166,75 @@ export function forwardAndBackward(state: State): DrawableGraph {
       text: cutText({ saved: sizes, backward: new Set() }),
     }),
   };
+}
+
+/**
+ * A whole training step in one graph: the forward above, the backward below it, and the update of the parameters at the
+ * right.
+ */
+export function stepGraph(step: TrainingStep, state: State): DrawableGraph {
+  const [artifact] = step.graphs;
+  const graph = artifact.graph as Graph;
+  const items = itemsOf(artifact, graph);
+  const phases = items.map((item) => step.phases.get(item));
+  const isRight = (node: number) => phases[node] === "update";
+  // what the step leaves behind is shown by its boxes; edges from the right to the output would cross the drawing
+  const pairs = pairsOf(graph).filter(([from, to]) => !(isRight(from) && graph.nodes[to].op === "output"));
+  const isBackward = Uint8Array.from(phases, (phase) => (phase === "backward" ? 1 : 0));
+  const plain = new IndexedGraph(graph.nodes, items, pairs, isBackward);
+  placeInputs(plain, phases);
+  const nodes = withUpdatedModules(plain, phases, step);
+  const indexed = new IndexedGraph(nodes, items, pairs, isBackward, namesOf(nodes, items, state));
+  const isBoxRight = (scene: Scene, box: number) => isRight(scene.boxes[box].nodes[0]);
+  return {
+    name: "training step",
+    graph: indexed,
+    roles: rolesOf(artifact, graph, state.compile),
+    compile: state.compile,
+    parameters: parametersOf(indexed, state),
+    phases,
+    layOut: (scene) =>
+      layOutSideBySide(scene.boxes, scene.edges, {
+        isRight: (box) => isBoxRight(scene, box),
+        isUpwards: false,
+        joins: ([from, to]) => isBoxRight(scene, from) !== isBoxRight(scene, to),
+      }),
+    cutOf: () => null,
+  };
+}
+
+/** Gives the inputs that only the update reads, such as the state of the optimizer, its phase. */
+function placeInputs({ nodes, users }: IndexedGraph, phases: (Phase | undefined)[]): void {
+  nodes.forEach(({ op }, i) => {
+    const isRead = op === "placeholder" && users[i].length > 0;
+    if (isRead && users[i].every((user) => phases[user] === "update")) phases[i] = "update";
+  });
+}
+
+/**
+ * Returns the nodes with the modules by which they are grouped: those of an update by the module of the parameter, below
+ * `update`, and a parameter by the modules that read it in the forward and the backward.
+ */
+function withUpdatedModules(graph: IndexedGraph, phases: (Phase | undefined)[], step: TrainingStep): Node[] {
+  const modules = graph.nodes.map((node, i) => (phases[i] === "update" ? "update" : node.module));
+  const at = new Map(graph.items.map((item, i) => [item, i]));
+  const isFree = (i: number) => modules[i] === "update";
+  for (const { name, updates } of step.parameters) {
+    const own = updates.flatMap((item) => at.get(item) ?? []);
+    const words = name
+      .replace(/^self\./, "")
+      .replace(/\[(\d+)\]/g, ".$1")
+      .split(".");
+    const inputs = graph.inputs.map((from) => from.filter(isFree));
+    for (const i of graph.reachable(own.filter(isFree), inputs))
+      modules[i] = ["update", ...words.slice(0, -1)].join(".");
+  }
+  graph.nodes.forEach(({ op }, i) => {
+    if (op !== "placeholder" || phases[i] === "update") return;
+    const readers = new Set(graph.users[i].filter((user) => phases[user] !== "update").map((user) => modules[user]));
+    if (readers.size === 1) modules[i] = [...readers][0];
+  });
+  return graph.nodes.map((node, i) => (node.module === modules[i] ? node : { ...node, module: modules[i] }));
 }
 
 /** Returns the forward and the backward graph of a compile, or null if it does not have both. */

@@ -1,6 +1,6 @@
 /** The memory that the graphs of a compile allocate, step by step over forward and backward. */
 
-import type { Artifact, Compile, ItemId, Node, PlannedMemory } from "../record/record";
+import type { Artifact, Compile, ItemId, Kernel, Node, PlannedMemory } from "../record/record";
 import type { Links } from "./links";
 
 type Direction = "forward" | "backward";
@@ -25,6 +25,8 @@ export interface MemoryTimeline {
   buffers: MemoryBuffer[];
   /** The step with the most bytes. */
   peak: number;
+  /** The kernel of each step; empty if the graphs have no plan. */
+  launches: Kernel[];
 }
 
 /** Backends that run the operations of the graphs one by one, with no plan. */
@@ -38,7 +40,20 @@ export function memoryTimeline(compile: Compile, links: Links): MemoryTimeline |
   if (!found.buffers.length) return null;
   const steps = found.forwardSteps + found.backwardSteps;
   const bytes = usedBytes(found.buffers, steps);
-  return { bytes, forwardSteps: found.forwardSteps, buffers: found.buffers, peak: indexOfMost(bytes) };
+  const launches = isPlan ? ["forward", "backward"].flatMap((graph) => kernelsOf(compile, graph)) : [];
+  const { forwardSteps, buffers } = found;
+  return {
+    bytes,
+    forwardSteps,
+    buffers,
+    peak: indexOfMost(bytes),
+    launches: launches.length === steps ? launches : [],
+  };
+}
+
+/** The kernels of a graph, in the order of their launches: one for each step of its plan. */
+function kernelsOf({ kernels }: Compile, graph: string): Kernel[] {
+  return kernels.filter((kernel) => kernel.graph === graph);
 }
 
 interface Found {
@@ -90,8 +105,8 @@ function fromPlans(compile: Compile): Found {
   const [forward, backward] = (["forward", "backward"] as const).map((graph) =>
     compile.memory.find((plan) => plan.graph === graph),
   );
-  const forwardSteps = stepCount(forward);
-  const backwardSteps = stepCount(backward);
+  const forwardSteps = Math.max(stepCount(forward), kernelsOf(compile, "forward").length);
+  const backwardSteps = Math.max(stepCount(backward), kernelsOf(compile, "backward").length);
   const end = forwardSteps + backwardSteps - 1;
   const buffers = forward ? planned(forward, compile, 0, end) : [];
   for (const buffer of buffers) {

@@ -5,6 +5,7 @@ import { type KernelCost, kernelCosts } from "./costs";
 import type { Flame } from "./flames";
 import { keyOf, type Links } from "./links";
 import { pathWords } from "./module_path";
+import { wholeStep } from "./training_step";
 
 type Direction = "forward" | "backward";
 const DIRECTIONS: Direction[] = ["forward", "backward"];
@@ -30,10 +31,10 @@ function compiledRun(compile: Compile, links: Links): Flame {
   costs.sort((a, b) => (inOrder.get(a.kernel) ?? 0) - (inOrder.get(b.kernel) ?? 0));
   for (const graph of DIRECTIONS) {
     const own = costs.filter(({ kernel }) => kernel.graph === graph);
-    for (const cost of own) addKernel(root, cost, links);
+    for (const cost of own) addKernel(root, cost, graphName(compile, graph), links);
     const kernels = own.reduce((sum, { ns }) => sum + ns, 0);
     const launches = wholeTime(compile, graph, "compiled") - kernels;
-    const place = [{ name: graph, stage: graph }, LAUNCHES];
+    const place = [{ name: graphName(compile, graph), stage: graph }, LAUNCHES];
     if (own.length && launches > 0) {
       add(root, place, launches, "Launches: Python between the kernels, and memory allocated");
     }
@@ -41,12 +42,17 @@ function compiledRun(compile: Compile, links: Links): Flame {
   return root;
 }
 
+/** The name of a graph: that of a whole training step has more than the forward. */
+function graphName(compile: Compile, graph: Direction): string {
+  return graph === "forward" && wholeStep(compile) ? "step" : graph;
+}
+
 /** Adds a kernel below the module and line of each node that it computes, with equal parts of its time. */
-function addKernel(root: Flame, { kernel, nodes, ns }: KernelCost, links: Links): void {
+function addKernel(root: Flame, { kernel, nodes, ns }: KernelCost, graph: string, links: Links): void {
   const parts: (ItemId | null)[] = nodes.length ? nodes : [kernel.item];
   for (const part of parts) {
     const node = part === null ? undefined : links.node(part);
-    const steps = [{ name: kernel.graph, stage: kernel.graph }, ...placeOf(node, part, links)];
+    const steps = [{ name: graph, stage: kernel.graph }, ...placeOf(node, part, links)];
     const items = [kernel.item, part].filter((item) => item !== null);
     add(root, [...steps, { name: kernel.name, stage: "kernel", items }], ns / parts.length);
   }

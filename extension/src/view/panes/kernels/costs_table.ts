@@ -14,6 +14,7 @@ import {
 } from "../../model/analysis/costs";
 import { keyOf } from "../../model/analysis/links";
 import { groupRepeats, modulesOf } from "../../model/analysis/repeats";
+import { phaseText } from "../../model/analysis/training_step";
 import type { Compile, Kernel } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shareCell, shortCell, stackedCell } from "../linked_content";
@@ -79,7 +80,7 @@ export class CostsTable extends LinkedContent {
     const rows = costs.map((cost) => this.kernel(cost));
     if (rows.length === 1) return rows[0];
     const [{ kernel, nodes }] = costs;
-    const text = ` × ${rows.length} ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`;
+    const text = ` × ${rows.length} ${phaseText(costs[0], this.state.links)}, ${LANGUAGE_NAMES[kernel.language]}`;
     const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
     const total = (of: "bytes" | "ns") => costs.reduce((sum, cost) => sum + cost[of], 0);
     const sum = { bytes: total("bytes"), ns: total("ns"), share: shareOf(costs) };
@@ -94,7 +95,7 @@ export class CostsTable extends LinkedContent {
 
   private kernel(cost: KernelCost): HTMLTableRowElement {
     const { kernel, nodes } = cost;
-    const text = ` ${kernel.graph}, ${LANGUAGE_NAMES[kernel.language]}`;
+    const text = ` ${phaseText(cost, this.state.links)}, ${LANGUAGE_NAMES[kernel.language]}`;
     const name = h("span", {}, code(shortName(kernel)), h("small", {}, text));
     const row = h("tr", {}, ...cells(stackedCell(name, code(nodes.map(keyOf).join(", "))), ...this.figures(cost)));
     return this.linkTo(row, [kernel.item, ...nodes]);

@@ -1,19 +1,23 @@
 /**
- * The memory that a compile's graphs allocate, step by step over forward and backward: a curve, a slider over the
+ * The memory that a compile's graphs allocate, step by step: a curve over the launches of kernels, a slider over the
  * steps, and the buffers in use at the chosen step, at first at the peak.
  */
 
 import { h, svg } from "../../dom/elements";
-import { bytes, plural } from "../../dom/format";
-import { type ModuleCost, moduleCosts } from "../../model/analysis/costs";
+import { bytes, duration, plural } from "../../dom/format";
+import { type KernelCost, kernelCosts, type ModuleCost, moduleCosts } from "../../model/analysis/costs";
 import { keyOf, type Links } from "../../model/analysis/links";
 import { buffersAt, type MemoryBuffer, type MemoryTimeline } from "../../model/analysis/memory_timeline";
-import type { ItemId } from "../../model/record/record";
+import { kernelPhases, PHASES, type Phase, wholeStep } from "../../model/analysis/training_step";
+import type { Compile, ItemId } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shareCell, shortCell, stackedCell } from "../linked_content";
 
 const WIDTH = 600;
 const HEIGHT = 120;
+/** The height of the strip of launches, and the least of a launch in it. */
+const STRIP = 30;
+const LEAST = 3;
 /** Neighbouring steps share a column if there are more. */
 const MAX_COLUMNS = 600;
 const MAX_ROWS = 100;
@@ -25,13 +29,21 @@ export class MemoryView extends LinkedContent {
   private readonly slider: HTMLInputElement;
   private readonly marker = svg("line", { class: "marker", y1: 0, y2: HEIGHT });
   private readonly status = h("p", { role: "status" });
+  private readonly launched = h("p", {});
   private readonly owners = h("div", {});
+  /** The kernel of each step; empty if it is not known. */
+  private readonly launches: KernelCost[];
+  private readonly isWhole: boolean;
 
   constructor(
     state: State,
+    compile: Compile,
     private readonly timeline: MemoryTimeline,
   ) {
     super(state);
+    const costs = new Map(kernelCosts([compile], state.links).map((cost) => [cost.kernel, cost]));
+    this.launches = timeline.launches.map((kernel) => costs.get(kernel) as KernelCost);
+    this.isWhole = wholeStep(compile) !== undefined;
     const { bytes: used, peak, forwardSteps } = timeline;
     const steps = used.length;
     this.slider = h("input", {
@@ -59,22 +71,69 @@ export class MemoryView extends LinkedContent {
           forwardSteps < steps && svg("line", { class: "split", x1: split, x2: split, y1: 0, y2: HEIGHT }),
           this.marker,
         ),
+        this.launches.length > 0 && this.strip(),
         this.slider,
-        h(
-          "div",
-          { class: "parts" },
-          h("span", { style: `width:${(100 * forwardSteps) / steps}%` }, "forward"),
-          forwardSteps < steps && h("span", {}, "backward"),
-        ),
+        h("div", { class: "parts" }, ...this.parts()),
       ),
       this.status,
+      this.launched,
       this.owners,
     );
     this.choose();
   }
 
+  /** The launches of kernels: the height is the share of the time, or else of the traffic. A press chooses one. */
+  private strip(): SVGSVGElement {
+    const most = Math.max(...this.launches.map(({ share }) => share)) || 1;
+    const bars = this.launches.map((launch, step) => {
+      const height = Math.max(LEAST, (STRIP * launch.share) / most);
+      const place = { x: this.across(step), y: STRIP - height, width: this.across(1) * 0.85, height };
+      return svg("rect", { class: this.phases(step).at(-1), ...place }, svg("title", {}, this.launchText(step)));
+    });
+    const size = { viewBox: `0 0 ${WIDTH} ${STRIP}`, preserveAspectRatio: "none" };
+    const text = `${plural(bars.length, "launch", "launches")} of kernels`;
+    const strip = svg("svg", { class: "launches", ...size, role: "img", "aria-label": text }, ...bars);
+    strip.addEventListener("click", (event) => {
+      const step = bars.indexOf(event.target as SVGRectElement);
+      if (step < 0) return;
+      this.slider.value = String(step);
+      this.choose();
+      this.state.pin(itemsOf(this.launches[step]));
+    });
+    return strip;
+  }
+
+  private launchText(step: number): string {
+    const { kernel, ns, bytes: traffic } = this.launches[step];
+    return `${kernel.name}: ${this.phases(step).join(", ")}; ${kernel.time_ns === null ? bytes(traffic) : duration(ns)}`;
+  }
+
+  private phases(step: number): Phase[] {
+    if (this.launches.length) return kernelPhases(this.launches[step], this.state.links);
+    return [step < this.timeline.forwardSteps ? "forward" : "backward"];
+  }
+
+  /** The phases and how many launches each has: in one graph they mix, and in two they follow one another. */
+  private parts(): HTMLElement[] {
+    const { bytes: used, forwardSteps } = this.timeline;
+    if (!this.isWhole) {
+      const share = forwardSteps / used.length;
+      const names: [Phase, number][] = [
+        ["forward", share],
+        ["backward", 1 - share],
+      ];
+      const shown = names.filter(([, width]) => width);
+      return shown.map(([name, width]) => h("span", { class: name, style: `width:${100 * width}%` }, name));
+    }
+    const latest = used.map((_, step) => this.phases(step).at(-1));
+    return PHASES.map((phase) =>
+      h("span", { class: phase }, `${phase}: ${latest.filter((each) => each === phase).length}`),
+    );
+  }
+
   private stepName(step: number): string {
-    const { forwardSteps } = this.timeline;
+    const { forwardSteps, bytes: used } = this.timeline;
+    if (this.isWhole) return `launch ${step + 1} of ${used.length} (${this.phases(step).join(", ")})`;
     return step < forwardSteps ? `step ${step + 1} of the forward` : `step ${step - forwardSteps + 1} of the backward`;
   }
 
@@ -106,6 +165,7 @@ export class MemoryView extends LinkedContent {
     const peak = step === this.timeline.peak ? ", the peak" : "";
     const text = `${this.stepName(step)}${peak}: ${bytes(used)} in ${plural(buffers.length, "buffer")}`;
     this.status.textContent = text[0].toUpperCase() + text.slice(1);
+    if (this.launches.length) this.launched.replaceChildren("It launches ", this.kernelLink(step), ".");
     this.slider.setAttribute("aria-valuetext", text);
     const owners = ownersOf(buffers, this.state.links);
     const rows = owners.slice(0, MAX_ROWS).map((owner) => this.row(owner, used));
@@ -114,6 +174,12 @@ export class MemoryView extends LinkedContent {
     if (hidden) this.owners.append(h("p", {}, `${plural(hidden, "smaller owner")} not shown.`));
     this.owners.append(...this.modulesOf(buffers));
     this.highlight();
+  }
+
+  /** The kernel that is launched at a step. */
+  private kernelLink(step: number): HTMLElement {
+    const show = () => this.state.pin(itemsOf(this.launches[step]));
+    return h("button", { class: "link", title: this.launchText(step), onclick: show }, this.launches[step].kernel.name);
   }
 
   /** The modules that the buffers are of. */
@@ -143,6 +209,10 @@ export class MemoryView extends LinkedContent {
       buffers.map(({ node }) => node),
     );
   }
+}
+
+function itemsOf({ kernel, nodes }: KernelCost): ItemId[] {
+  return [kernel.item, ...nodes].filter((item) => item !== null);
 }
 
 /** Buffers of one kind that come from one line. */

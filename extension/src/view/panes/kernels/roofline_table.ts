@@ -4,6 +4,7 @@ import { h } from "../../dom/elements";
 import { bytes, duration } from "../../dom/format";
 import { type KernelCost, kernelCosts, kernelPattern } from "../../model/analysis/costs";
 import { groupRepeats, modulesOf } from "../../model/analysis/repeats";
+import { phaseText } from "../../model/analysis/training_step";
 import { type Compile, type Device, PEAKS } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
@@ -72,14 +73,18 @@ export class RooflineTable extends LinkedContent {
   private rowOf(equal: KernelRoofline[], isTimed: boolean): TableRow {
     const rows = equal.map((row) => {
       const { kernel } = row.cost;
-      const name = stackedCell(code(shortName(kernel)), `${kernel.graph}, ${row.bound}`);
+      const name = stackedCell(code(shortName(kernel)), `${phaseText(row.cost, this.state.links)}, ${row.bound}`);
       return this.linkTo(this.row(row, isTimed, name), [kernel.item]);
     });
     if (rows.length === 1) return rows[0];
     const [{ cost, bound }] = equal;
     const name = h("span", {}, code(shortName(cost.kernel)), h("small", {}, ` × ${equal.length}`));
     const modules = modulesOf(cost.nodes, this.state.links);
-    const head = this.row(sumOf(equal), isTimed, stackedCell(name, `${modules}, ${cost.kernel.graph}, ${bound}`));
+    const head = this.row(
+      sumOf(equal),
+      isTimed,
+      stackedCell(name, `${modules}, ${phaseText(cost, this.state.links)}, ${bound}`),
+    );
     const items = equal.map((each) => each.cost.kernel.item);
     return { head: this.linkTo(head, items), rows };
   }
