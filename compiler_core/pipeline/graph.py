@@ -326,7 +326,7 @@ def print_kernels(
         if (options.tune or options.block_sizes) and (tuned_blocks := tool("tuned_blocks")):
             block_sizes = tuned_blocks(program, which, compile_, options)
         used = program.used_languages
-        by_kernel = memory_plan.plan(program)
+        by_kernel = memory_plan.plan(program, overwrites=not (schedules or options.block_sizes))
         with_workspaces, plan = with_runs(program, by_kernel)
         codes = [generate(program.in_language(each), each, block_sizes, schedules) for each in used]
         codes = [with_run_functions(code, plan.runs, with_workspaces.buffers) for code in codes]

@@ -223,11 +223,13 @@ def _cloned(value: Any) -> Any:
 def _value_keeper(compile_: Compile, wrapper: Artifact, nodes: set[str], seen: Values) -> replay.AfterKernel:
     """Returns a callback that copies to `seen` the nodes named in a kernel's line, as they are after the kernel.
 
-    Later kernels may reuse their memory.
+    Later kernels may reuse their memory, and a kernel may write a node over one that it reads.
     """
     lines = wrapper.text.split("\n")
     kernels = replay.kernels_of(compile_, wrapper)
     named = {kernel.key: nodes.intersection(re.findall(r"\w+", lines[at - 1])) for at, kernel in kernels.items()}
+    taken = {buffer.name: buffer.takes for plan in compile_.memory for buffer in plan.buffers if buffer.takes}
+    named = {key: names - {taken.get(name) for name in names} for key, names in named.items()}
 
     def keep_values(kernel: Kernel, values: Mapping[str, Any]) -> None:
         for name in named[kernel.key] & values.keys():

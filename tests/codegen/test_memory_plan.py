@@ -17,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import compiler_core
 from compiler_core.api.compile import record_of
 from compiler_core.codegen.wrapper.memory_plan import MAX_RETAINED_BYTES
-from compiler_core.records import Compile, PlannedMemory
-from tests.cases.kernel_programs import check
+from compiler_core.config import Options
+from compiler_core.pipeline.graph import print_kernels
+from compiler_core.records import Compile, PlannedMemory, Record
+from tests.cases.kernel_programs import check, trace
 from tests.sampling import pairs
 
 X = torch.randn(64, 64)
@@ -119,6 +121,41 @@ def test_the_peak_is_the_allocators(name: str) -> None:
     (plan,) = record_of(compiled).compiles[0].memory
     assert allocated(lambda: compiled(x)) == pytest.approx(plan.peak, rel=0.02)
     assert plan.peak_before == bytes_of_values(plan)
+
+
+def attention_weights(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    scores = x @ w
+    return (scores.softmax(1) * 2) @ w.t()
+
+
+OVERWRITES: dict[str, tuple[Callable[..., object], str]] = {
+    "rows of a product": (attention_weights, "mm"),
+    "elements": (lambda x, w: ((x @ w).tanh() * w[0]) @ w.t(), "mm"),
+    "another order": (lambda x, w: (x @ w).reshape(1024, 512).t().contiguous().sin() @ w[:, :1024].t(), ""),
+    "a product reads it": (lambda x, w: (lambda y: (y.tanh() @ w.t(), y @ w.t()))(x @ w), ""),
+    "a neighbour is read": (lambda x, w: (lambda y: (y + y.roll(1, 0)) @ w.t())(x @ w), ""),
+    "one value for a row": (lambda x, w: (x @ w[:, :1]).expand(512, 1024).cumsum(1) @ w[:, :1024].t(), ""),
+    "a result": (lambda x, w: (lambda y: (y, y.tanh() @ w.t()))(x @ w), ""),
+    "an input": (lambda x, w: w.tanh() @ w.t(), ""),
+    "small": (lambda x, w: ((x @ w[:, :64]).tanh() * 2) @ w[:, :64].t(), ""),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_the_last_reader_of_a_large_buffer_overwrites_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Triton kernels; here only their text is made, and the program runs in plain PyTorch."""
+    program, overwritten = OVERWRITES[name]
+    gm = trace(program, torch.randn(512, 64), torch.randn(64, 1024))
+    compile_ = Record().compile(Record().frame("f", "f.py", 1, "root"))
+    printed = print_kernels(gm, "forward", compile_, Options(backend="triton"), {"cpu": "triton"})
+    lines = printed.wrapper.text.split("\n")
+    found = [m for line in lines if (m := re.fullmatch(r"    (\w+) = (\w+)", line))]
+    assert [m[2] for m in found] == ([overwritten] if overwritten else []), printed.wrapper.text
+    for m in found:
+        at = lines.index(m[0])
+        assert lines[at + 1].startswith(f"    forward_0({m[2]}, ")
+        assert lines[at + 1].endswith(f"{m[1]})")
+        assert lines[at + 2] == f"    del {m[2]}"
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")

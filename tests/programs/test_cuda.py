@@ -456,6 +456,38 @@ def test_replays_reserve_as_much_memory_as_launches() -> None:
     assert reserved("reduce-overhead") < 1.05 * reserved("default")
 
 
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_the_gradient_of_logits_is_written_over_them(mode: str) -> None:
+    x, weight = torch.randn(1024, 64, device="cuda"), torch.randn(64, 40000, device="cuda").requires_grad_()
+    target = torch.randint(40000, (1024,), device="cuda")
+    logits = 1024 * 40000 * 4
+
+    def step() -> torch.Tensor:
+        weight.grad = None
+        loss = F.cross_entropy(x @ weight, target)
+        loss.backward()
+        return loss.detach()
+
+    wanted = step(), weight.grad
+    with compiler_core.record() as record:
+        fast = compiler_core.compile(step, mode=mode, capture_backward=True, strict=True)
+        for _ in range(4):
+            loss = fast()
+            torch.testing.assert_close((loss, weight.grad), wanted, atol=1e-5, rtol=1e-4)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        fast()
+        if mode == "default":
+            assert torch.cuda.max_memory_allocated() - before < 1.2 * logits
+    no_failure(record)
+    compile_ = record.compiles[-1]
+    assert {b.takes for plan in compile_.memory for b in plan.buffers} >= {"mm"}
+    compiler_core.check_accuracy(record)
+    assert compile_.accuracy
+    assert max(a.error or 0 for a in compile_.accuracy) < 1e-3, compile_.accuracy
+
+
 def test_what_was_kept_is_replayed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTAWAY_CACHE_DIR", str(tmp_path))
     for did in ("made now", "found"):

@@ -4,6 +4,10 @@ A buffer that only loops write and read is unused after its last reader, and the
 device reuses its memory.  Other buffers (results of PyTorch calls, buffers of which a call may have kept a view, saved
 tensors) are released to PyTorch's allocator.  A few small CPU buffers, which take longer to allocate than to fill, are
 retained for the next run.
+
+At the peak of a GPU's memory, a kernel writes over a large buffer, or the result of a matrix product, of which it is
+the last reader, if it reads each element only for the one that it writes there.  Elsewhere it does not: the backward of
+a ResNet-18 takes 3 % more time where all kernels do.
 """
 
 from __future__ import annotations
@@ -15,8 +19,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.loops import ir
-from compiler_core.support.size_expr import are_dense, prod, span
+from compiler_core.loops.schedule.updates import may_overwrite
+from compiler_core.support.operators import Fact, facts
+from compiler_core.support.size_expr import are_dense, hint, prod, span
 
+MAX_OVERWRITES = 32
+"""The most kernels of a program that overwrite what they read."""
+MIN_OVERWRITTEN_BYTES = 1 << 20
+"""The least bytes of a buffer over which its last reader writes: its blocks have an element for each thread, at least,
+so that no two threads read the same element."""
 MAX_RETAINED_BYTES = 1 << 14
 """The maximum number of bytes that a program retains from run to run."""
 
@@ -48,12 +59,20 @@ class MemoryPlan:
     """The peak memory in bytes with this plan."""
 
     @property
+    def overwritten(self) -> set[str]:
+        """The buffers that their last reader overwrites with another one."""
+        return {old for new, old in self.reuses.items() if self.last_uses[old] == self.producers[new]}
+
+    @property
     def runs(self) -> list[ir.Run]:
         return [step for step in self.steps if isinstance(step, ir.Run)]
 
 
-def plan(program: ir.Program, steps: Steps | None = None) -> MemoryPlan:
-    """Returns the memory plan of a program, or of `steps`, which do the same with other buffers."""
+def plan(program: ir.Program, steps: Steps | None = None, overwrites: bool = True) -> MemoryPlan:
+    """Returns the memory plan of a program, or of `steps`, which do the same with other buffers.
+
+    `overwrites`: the last reader of a buffer may overwrite it; not with block sizes that the user chose.
+    """
     steps = program.steps if steps is None else steps
     sizes = _allocated_bytes(program)
     producers = _producers(program, steps, sizes)
@@ -62,9 +81,21 @@ def plan(program: ir.Program, steps: Steps | None = None) -> MemoryPlan:
     computed = {name for step in steps if isinstance(step, ir.Launch) for name in step.makes}
     read = {name for step in steps if isinstance(step, ir.Call) for name in step.reads}
     internal = {name for name in computed - read if program.buffers[name].kind == "loops"}
-    reuses = _assign_memory(program, steps, last_uses, internal)
+    products = {s.name for s in steps if isinstance(s, ir.Call) and facts(s.target) & Fact.EXPENSIVE}.difference(read)
+    alone = internal | {name for name in products if name in program.buffers} if overwrites else set()
+    at_peak: set[int] = set()
+    reuses = _assign_memory(program, steps, last_uses, internal, alone, at_peak)
+    for _ in range(MAX_OVERWRITES if alone else 0):
+        _, peak_at = _peak(producers, last_uses, reuses, sizes)
+        if peak_at in at_peak:
+            break
+        at_peak.add(peak_at)
+        overwriting = _assign_memory(program, steps, last_uses, internal, alone, at_peak)
+        if overwriting == reuses:
+            break
+        reuses = overwriting
     retained = _retained_buffers(program, steps, internal & last_uses.keys() - reuses.keys() - set(reuses.values()))
-    before, peak = sum(sizes[name] for name in producers), _peak_bytes(producers, last_uses, reuses, sizes)
+    before, (peak, _) = sum(sizes[name] for name in producers), _peak(producers, last_uses, reuses, sizes)
     return MemoryPlan(tuple(steps), last_uses, reuses, retained, producers, sizes, before, peak)
 
 
@@ -115,21 +146,54 @@ def _last_uses(program: ir.Program, steps: Steps) -> dict[str, int]:
     return {name: at for name, at in last.items() if name not in results | others}
 
 
-def _assign_memory(program: ir.Program, steps: Steps, last_uses: dict[str, int], internal: set[str]) -> dict[str, str]:
-    """Returns the dead buffer whose memory each buffer of a loop can reuse."""
+def _assign_memory(
+    program: ir.Program,
+    steps: Steps,
+    last_uses: dict[str, int],
+    internal: set[str],
+    alone: set[str],
+    overwriting: set[int],
+) -> dict[str, str]:
+    """Returns the dead buffer whose memory each buffer of a loop can reuse.
+
+    The steps `overwriting` may write over the buffers of `alone` that they are the last to read.
+    """
     reuses: dict[str, str] = {}
     free: dict[tuple[Any, ...], list[str]] = {}
     dead = names_by_last_use(last_uses)
     for at, step in enumerate(steps):
         made = step.makes if isinstance(step, ir.Launch) else ()
+        dying = dead.get(at, [])
         for name in (name for name in made if program.buffers[name].kind == "loops"):
             if waiting := free.get(_memory_class(program.buffers[name])):
                 reuses[name] = waiting.pop()
-        for name in dead.get(at, ()):
-            # freed after the step, because a step must not write to the memory that it reads
+            elif at in overwriting and (
+                found := [old for old in dying if old in alone and _can_overwrite(program, step, name, old)]
+            ):
+                reuses[name] = found[0]
+                dying = [old for old in dying if old != found[0]]
+        for name in dying:
+            # freed after the step, which reads it
             if name in internal:
                 free.setdefault(_memory_class(program.buffers[name]), []).append(name)
     return reuses
+
+
+def _can_overwrite(program: ir.Program, step: ir.Step | ir.Run, new: str, old: str) -> bool:
+    """Whether a step can write the buffer `new` over `old`, which it reads as the last one.
+
+    A C++ compiler assumes that the arguments of a kernel do not overlap.
+    """
+    if not isinstance(step, ir.Loops) or old not in step.reads or program.language(step) != "triton":
+        return False
+    made, read = program.buffers[new], program.buffers[old]
+    if (made.size, made.stride, made.dtype, made.device) != (read.size, read.stride, read.dtype, read.device):
+        return False
+    if not are_dense(made.size, made.stride) or hint(made.bytes) < MIN_OVERWRITTEN_BYTES:
+        return False
+    store = next(s for s in step.body if isinstance(s, ir.Store) and s.buffer == new)
+    each_once = all(stride != 0 or size == 1 for stride, size in zip(store.address.strides, step.space, strict=True))
+    return each_once and may_overwrite(step, new, old)
 
 
 def _retained_buffers(program: ir.Program, steps: Steps, alone: set[str]) -> tuple[str, ...]:
@@ -169,15 +233,18 @@ def _returns_view(call: ir.Call) -> bool:
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
 
 
-def _peak_bytes(
+def _peak(
     producers: Mapping[str, int], last_uses: Mapping[str, int], reuses: Mapping[str, str], sizes: Mapping[str, int]
-) -> int:
-    """Returns the maximum number of bytes that the program's buffers occupy at any time."""
+) -> tuple[int, int]:
+    """Returns the maximum number of bytes that the program's buffers occupy at any time, and the step."""
     reused = set(reuses.values())
     changes = [(at, 0, sizes[name]) for name, at in producers.items() if name not in reuses]
     changes += [(last_uses[name], 1, -sizes[name]) for name in producers if name in last_uses and name not in reused]
     # a step allocates its buffers before those are freed that it reads last
-    return max(itertools.accumulate(change for _, _, change in sorted(changes)), default=0)
+    changes.sort()
+    occupied = itertools.accumulate(change for _, _, change in changes)
+    steps = (at for at, _, _ in changes)
+    return max(zip(occupied, steps, strict=True), key=operator.itemgetter(0), default=(0, 0))
 
 
 def views(value: Any) -> Iterator[ir.TensorView]:

@@ -165,7 +165,8 @@ class _WrapperPrinter:
             self._line(f"if {conditions}: raise {self._names.unique('CannotDraw')}")
         self._take_retained()
         on_stack = {name for name, buffer in program.buffers.items() if buffer.kind == "stack"}
-        remaining, last_uses = {*plan.reuses.values(), *plan.retained, *on_stack}, names_by_last_use(plan.last_uses)
+        reused = set(plan.reuses.values()).difference(plan.overwritten)
+        remaining, last_uses = {*reused, *plan.retained, *on_stack}, names_by_last_use(plan.last_uses)
         for at, step in enumerate(plan.steps):
             if isinstance(step, ir.Launch):
                 self._launch(step)
@@ -206,7 +207,9 @@ class _WrapperPrinter:
             self._line(f"{name} = {self._values.empty(buffer)}", loops)
             return
         old = self._program.buffers[reused]
-        if (old.size, old.stride) == (buffer.size, buffer.stride):
+        if reused in self._plan.overwritten:
+            self._line(f"{name} = {reused}", loops)
+        elif (old.size, old.stride) == (buffer.size, buffer.stride):
             self._line(f"{name} = {reused}; del {reused}", loops)
         else:
             self._line(f"{name} = {self._values.window(reused, buffer.size, buffer.stride, 0)}; del {reused}", loops)

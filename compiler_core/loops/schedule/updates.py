@@ -45,12 +45,20 @@ def _is_elementwise(program: ir.Program, loops: ir.Loops, new: str, old: str) ->
     returned = [r.buffer for r in program.results if isinstance(r, ir.TensorView)]
     if old in returned or returned.count(new) != 1 or not are_dense(given.size, given.stride):
         return False
+    return sum(new in s.writes for s in program.steps) == 1 and may_overwrite(loops, new, old)
+
+
+def may_overwrite(loops: ir.Loops, new: str, old: str) -> bool:
+    """Whether the loops can write `new` where they read `old`, which has the same elements in the same order.
+
+    They write each element once, and read no other element of `old` for it.
+    """
     accesses = [s for s in loops.body if isinstance(s, ir.Load | ir.Store) and s.buffer in (new, old)]
     stores = [s for s in accesses if isinstance(s, ir.Store)]
     if len(stores) != 1 or stores[0].reduction or stores[0].mode != "=":
         return False
     alike = all(s.address == stores[0].address and not getattr(s, "within", ()) for s in accesses)
-    return alike and sum(new in s.writes for s in program.steps) == 1 and not _is_read_again(loops, stores[0], old)
+    return alike and accesses[-1] is stores[0] and not _is_read_again(loops, stores[0], old)
 
 
 def _is_read_again(loops: ir.Loops, store: ir.Store, old: str) -> bool:
