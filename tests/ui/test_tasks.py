@@ -373,6 +373,8 @@ def test_23_what_a_whole_training_step_consists_of(task: Begin) -> None:
         expect(page.locator(f"svg.launches rect.{phase}")).not_to_have_count(0)
     row = page.get_by_role("row").filter(has_text="rows_of.0.weight")
     gradient, update = row.get_by_role("cell").nth(1), row.get_by_role("cell").nth(2)
+    expect(gradient.locator("small")).to_have_text(re.compile(r"^(mm|forward_\d+)$"))
+    expect(update.locator("small")).to_have_text(re.compile(r"^forward_\d+$"))
     t.click(gradient.get_by_role("button"))
     t.explorer.expect_pinned(0, "loss = cross_entropy(rows_of(rows), classes)", "loss.backward()")
     t.click(update.get_by_role("button"))

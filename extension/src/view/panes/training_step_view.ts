@@ -7,11 +7,13 @@ import { h } from "../dom/elements";
 import { bytes, plural, seconds, tensorType } from "../dom/format";
 import { GraphView } from "../graph/graph_view";
 import { drawableGraph, forwardAndBackward, forwardBackwardOf, stepGraph } from "../graph/scene/drawable_graph";
+import { kernelCosts } from "../model/analysis/costs";
 import { keyOf } from "../model/analysis/links";
 import { memoryTimeline } from "../model/analysis/memory_timeline";
 import { type ParameterUse, PHASES, type TrainingStep } from "../model/analysis/training_step";
 import type { Compile, Graph, ItemId, Timing } from "../model/record/record";
 import type { State } from "../model/state";
+import { shortName } from "./kernels/costs_table";
 import { MemoryView } from "./kernels/memory_view";
 import { cells, code, LinkedContent, stackedCell } from "./linked_content";
 
@@ -21,6 +23,8 @@ const MAX_LINKS = 3;
 export class TrainingStepView extends LinkedContent {
   private readonly drawing: GraphView;
   private readonly memory: MemoryView | null;
+  /** The names of the kernels that compute the nodes. */
+  private readonly kernels: Map<ItemId, string>;
 
   constructor(
     state: State,
@@ -30,6 +34,8 @@ export class TrainingStepView extends LinkedContent {
     super(state);
     this.element.classList.add("training");
     this.drawing = new GraphView(drawnGraph(step, compile, state), state);
+    const costs = kernelCosts([compile], state.links);
+    this.kernels = new Map(costs.flatMap((cost) => cost.nodes.map((node) => [node, shortName(cost.kernel)])));
     const timeline = memoryTimeline(compile, state.links);
     this.memory = timeline && new MemoryView(state, compile, timeline);
     this.element.append(
@@ -121,9 +127,21 @@ export class TrainingStepView extends LinkedContent {
       };
       return h("button", { class: "link", onclick: show }, keyOf(item));
     });
-    const kernels = this.compile.fusions.filter(({ nodes }) => shown.some((item) => nodes.includes(item)));
-    const names = [...new Set(kernels.map(({ kernel, key }) => kernel ?? key))];
+    const names = [...new Set(shown.flatMap((item) => this.kernelOf(item) ?? []))];
     return stackedCell(h("span", {}, ...links.flatMap((link, i) => (i ? [", ", link] : [link]))), names.join(", "));
+  }
+
+  /** The name of the kernel that computes a node; of a view, that of the value that it is a view of. */
+  private kernelOf(item: ItemId): string | undefined {
+    const artifact = this.state.links.artifactOf(item);
+    const seen = new Set<string>();
+    for (let key: string | undefined = keyOf(item); key !== undefined && !seen.has(key); ) {
+      seen.add(key);
+      const name = this.kernels.get(`${artifact?.id}#${key}`);
+      if (name !== undefined) return name;
+      key = artifact?.graph?.edges.find(([, to]) => to === key)?.[0];
+    }
+    return undefined;
   }
 
   // ---- the drawing

@@ -15,6 +15,8 @@ export interface MemoryBuffer {
   node: ItemId | null;
   /** The buffer in whose memory it lies. */
   within: string | null;
+  /** Whether others lie in it: it has no value itself. */
+  holds: boolean;
 }
 
 export interface MemoryTimeline {
@@ -131,6 +133,7 @@ function planned(plan: PlannedMemory, compile: Compile, offset: number, end: num
   const takenAt = new Map(plan.buffers.map((buffer) => [buffer.takes, buffer.first]));
   const graph = graphOf(compile, plan.graph);
   const keys = new Set(graph?.graph?.nodes.map((node) => node.key));
+  const holding = new Set(plan.buffers.map(({ within }) => within));
   return plan.buffers
     .filter(({ bytes }) => bytes > 0)
     .map(({ name, bytes, first, last, within }) => {
@@ -144,6 +147,7 @@ function planned(plan: PlannedMemory, compile: Compile, offset: number, end: num
         kind: last === null ? "result" : "intermediate",
         node: graph && keys.has(name) ? `${graph.id}#${name}` : null,
         within,
+        holds: holding.has(name),
       };
     });
 }
@@ -209,6 +213,7 @@ function ofGraph(artifact: Artifact, offset: number, end: number): MemoryBuffer[
         kind: isResult ? ("result" as const) : ("intermediate" as const),
         node: `${artifact.id}#${node.key}`,
         within: null,
+        holds: false,
       },
     ];
   });

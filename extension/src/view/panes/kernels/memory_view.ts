@@ -191,7 +191,8 @@ export class MemoryView extends LinkedContent {
 
   private row({ line, kind, buffers, size }: Owner, used: number): HTMLTableRowElement {
     const { links } = this.state;
-    const text = line === null ? "no line of yours" : links.text(line);
+    const isReserved = buffers.every(({ holds }) => holds);
+    const text = line !== null ? links.text(line) : isReserved ? "reserved, without a value now" : "no line of yours";
     const owner = h("span", {}, line && h("small", {}, `${keyOf(line)} `), code(text));
     const names = buffers.slice(0, MAX_NAMES).map(({ name }) => name);
     const more = buffers.length > names.length ? `, and ${buffers.length - names.length} more` : "";
@@ -199,7 +200,7 @@ export class MemoryView extends LinkedContent {
       "tr",
       {},
       ...cells(
-        stackedCell(owner, `${KINDS[kind]}: ${names.join(", ")}${more}`),
+        stackedCell(owner, `${isReserved ? "kernels that share memory" : KINDS[kind]}: ${names.join(", ")}${more}`),
         shareCell(size / Math.max(used, 1)),
         shortCell(bytes(size)),
       ),
