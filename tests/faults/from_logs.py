@@ -42,7 +42,7 @@ def run_all(folder: Path) -> None:
     for fault in (each for each in FAULTS if file_of(each, folder).exists()):
         space = load(fault.script, str(file_of(fault, folder)))
         options = fault.options if isinstance(fault, Recompiled) else {}
-        call_run(space["run"], torch.compile(space["program"], backend="eager", **options), [])
+        call_run(space["run"], torch.compile(space["program"], **{"backend": "eager", **options}), [])
 
 
 if __name__ == "__main__":
