@@ -32,6 +32,8 @@ from compiler_core.guards.relation_guards import Condition
 from compiler_core.guards.sources import (
     AttrSource,
     CallSource,
+    CellContentsSource,
+    ClosureCellSource,
     ComputedSource,
     GetItemSource,
     LocalSource,
@@ -531,7 +533,9 @@ def _belongs_to_module(real: torch.Tensor, source: Source) -> bool:
 
 
 def _is_argument(source: Source) -> bool:
-    while isinstance(source, GetItemSource) or (isinstance(source, CallSource) and source.function is call_item):
+    """Whether a value is an argument, an item of one, or a free variable of a function that is one."""
+    inside = (GetItemSource, ClosureCellSource, CellContentsSource)
+    while isinstance(source, inside) or (isinstance(source, CallSource) and source.function is call_item):
         source = source.base
     return isinstance(source, LocalSource)
 
