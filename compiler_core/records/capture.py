@@ -220,6 +220,8 @@ class GraphBreak:
     reason: BreakReason = "other"
     in_loop: bool = False
     """Whether it is in a loop because of which its frame runs as plain Python."""
+    link: str = ""
+    """Of stock: the page of PyTorch's documentation about it."""
     is_last: bool | None = None
     """Of stock: whether the code after it only reads, formats and keeps values, as far as its text says; None if it is
     not known."""

@@ -121,7 +121,7 @@ def test_graph_break_with_explanation_hints_and_link(observed: tuple[Record, Han
     assert found.kind == "Data-dependent branching"
     assert found.explanation.startswith("Detected data-dependent branching")
     assert "torch.cond" in found.hint
-    assert re.search(r"https://\S+gb0170.html", found.hint)
+    assert re.search(r"https://\S+gb0170.html", found.link)
     assert found.stack[-1].text == "if x.mean() > 0.5:"
     assert found.stack[-1].line
     assert record.text(found.stack[-1].line).strip() == "if x.mean() > 0.5:"

@@ -29,7 +29,7 @@ from compiler_core.tools.stock.build.guard_lines import GuardLines
 from compiler_core.tools.stock.build.memory_budget import Cost
 from compiler_core.tools.stock.build.partial_record import PartialRecord
 from compiler_core.tools.stock.read import cache_keys
-from compiler_core.tools.stock.read.breaks.messages import ParsedBreak, read_break
+from compiler_core.tools.stock.read.breaks.messages import RESUME, ParsedBreak, read_break
 from compiler_core.tools.stock.read.breaks.reasons import (
     DATA_DEPENDENT,
     IN_A_LOOP,
@@ -53,7 +53,6 @@ EXPECTS_ERROR = "Dynamo expects that this line raises {}, and nothing in {} hand
 _OUR_HINTS: dict[BreakReason, str] = {"distribution check": VALIDATE_ARGS, "clock": READ_AROUND, "lock": TAKE_AROUND}
 """Hints in place of PyTorch's, by the reasons of breaks."""
 NOT_KNOWN = "The log does not say whether anything is computed there; if nothing is, nothing needs to change."
-_RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
 
 def write_event(record: PartialRecord, event: TraceEvent) -> None:
@@ -100,14 +99,14 @@ def _write_start(record: PartialRecord, event: TraceEvent) -> None:
         return
     builder.compile.caller = _caller(record, stack)
     for at in stack[:-1]:
-        if resume := _RESUME.match(str(at.get("name"))):
+        if resume := RESUME.match(str(at.get("name"))):
             record.running.add((_file(record, at), int(resume[2])))
     if frame.filename:
         return
     at = stack[-1]
     frame.name, frame.line = limits.truncate(str(at.get("name", "?"))), int(at.get("line") or 0)
     frame.filename = _file(record, at)
-    if resume := _RESUME.match(frame.name):
+    if resume := RESUME.match(frame.name):
         frame.name, frame.kind, frame.line = resume[1], "resume", int(resume[2])
     builder.compile.outcome = "running"
     record.lines.item(frame.filename, frame.line)
@@ -218,11 +217,10 @@ def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: d
 def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]) -> GraphBreak:
     is_first = all(not known.compile.breaks for known in record.compiles.values())
     hints = [hint for hint in parsed.hints if not (is_first and hint.startswith(_OF_EARLIER))]
-    hints += [f"More about it: {parsed.link}"] if parsed.link else []
     linked = [record.lines.link_stack_line(line) for line in stack]
     key = f"b{len(builder.compile.breaks)}"
     explanation = "\n".join(parsed.explanation)
-    break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked)
+    break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked, link=parsed.link)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
     is_explicit = not stack or stack[-1].library or stack[-1].text.startswith("raise")
     if break_.reason == "exception" and parsed.raised and not is_explicit:
@@ -274,6 +272,7 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
     frame = record.frame_of(event)
     lines = GuardLines(record.lines, frame, builder.guard_lines)
     record.name_arguments(frame, parsed.guards)
+    compile_.guards, compile_.outcome, builder.empty_dicts = parsed.guards, "compiled", parsed.empty_dicts
     names = record.names(compile_)
     for guard in parsed.guards:
         guard.name, guard.meaning = names(guard.name), names(guard.meaning)
@@ -281,7 +280,6 @@ def _write_guards(record: PartialRecord, event: TraceEvent) -> None:
         guard.caller = lines.caller_of(guard)
         if guard.line is not None:
             compile_.link(artifact.item(guard.key), [guard.line], "guard")
-    compile_.guards, compile_.outcome, builder.empty_dicts = parsed.guards, "compiled", parsed.empty_dicts
     compile_.guards_ns = set_guard_costs(parsed.guards, builder.guard_costs, parsed.cost_ns)
 
 

@@ -15,7 +15,7 @@ from compiler_core.tools.stock.build.compile_builder import CompileBuilder
 from compiler_core.tools.stock.build.event_costs import cost_of
 from compiler_core.tools.stock.build.memory_budget import MemoryBudget
 from compiler_core.tools.stock.build.missed_entries import recompile_of
-from compiler_core.tools.stock.read.breaks.stack_names import is_of_result, stack_names
+from compiler_core.tools.stock.read.breaks.stack_names import expressions_on_stack, is_of_result, stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
 from compiler_core.tools.stock.read.wrapped_calls import argument_names, arguments_of_call, called_class, with_arguments
 from compiler_core.tools.stock.source_files import SourceFiles
@@ -37,9 +37,9 @@ class PartialRecord:
         """File names by the numbers that stand for them in the trace."""
         self.compiles: dict[str, CompileBuilder] = {}
         self._frames: dict[int, Frame] = {}
-        self._stack_names: dict[int, dict[str, str]] = {}
+        self._on_stack: dict[int, list[str]] = {}
+        """Of resume functions, by the number of the frame: what the user wrote for values of the stack."""
         self._wrapped_names: dict[int, dict[str, None]] = {}
-        """Of resume functions, by the number of the frame."""
         self.running: set[tuple[str, int]] = set()
         """The files and lines of the breaks whose resume functions called a function that was compiled."""
         self._argument_names: dict[int, dict[str, str]] = {}
@@ -128,7 +128,8 @@ class PartialRecord:
         """Returns what puts the user's names into a text, for those that only Dynamo's function has."""
         frame = self._frames[compile_.frame]
         if frame.kind == "resume":
-            return functools.partial(named, names=self._names_on_stack(frame))
+            guards = (guard for each in frame.compiles for guard in each.guards)
+            return functools.partial(named, names=stack_names(self._expressions_on_stack(frame), guards))
         if is_around_call(frame.filename):
             of_call = arguments_of_call(compile_.caller.text) if compile_.caller else {}
             return functools.partial(with_arguments, names=self._argument_names.get(frame.id) or of_call)
@@ -141,7 +142,7 @@ class PartialRecord:
         is_there = (
             frame.kind == "resume" and at is not None and (at.filename, at.lineno) == (frame.filename, frame.line)
         )
-        return is_there and is_of_result(break_, self._names_on_stack(frame))
+        return is_there and is_of_result(break_, self._expressions_on_stack(frame))
 
     def name_arguments(self, frame: Frame, guards: list[Guard]) -> None:
         """Finds the names for the function around the call of a module, from the guards of a compile of it."""
@@ -158,9 +159,9 @@ class PartialRecord:
         names[name] = None
         self._frames[frame_id].name = " or ".join(names)
 
-    def _names_on_stack(self, frame: Frame) -> dict[str, str]:
-        """Returns what the user wrote for the values of the stack that a resume function gets."""
-        if frame.id not in self._stack_names:
+    def _expressions_on_stack(self, frame: Frame) -> list[str]:
+        """Returns what the user wrote for the last values of the stack that a resume function gets."""
+        if frame.id not in self._on_stack:
             before = [b for c in self.record.compiles if c.frame < frame.id for b in c.breaks]
             at = [
                 (b, line)
@@ -168,8 +169,8 @@ class PartialRecord:
                 for line in b.stack
                 if (line.filename, line.lineno) == (frame.filename, frame.line)
             ]
-            self._stack_names[frame.id] = stack_names(*at[-1]) if at else {}
-        return self._stack_names[frame.id]
+            self._on_stack[frame.id] = expressions_on_stack(*at[-1]) if at else []
+        return self._on_stack[frame.id]
 
     def _link_resume_functions(self) -> None:
         """Links each resume function to the latest break before it at its line; a line may break several times."""

@@ -10,6 +10,8 @@ from compiler_core.records.capture import OWN
 
 _POLYFILL = re.compile(r"[\\/]torch[\\/]_dynamo[\\/]polyfills[\\/]")
 _FILE = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
+RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+"""The name of a resume function: the function that it is the rest of, and the line."""
 
 
 @dataclass(slots=True)
@@ -80,11 +82,12 @@ def _in_plain_words(explanation: str) -> str:
 
 
 def read_stack(text: str) -> list[StackLine]:
-    """Returns the frames of a traceback, the innermost last."""
+    """Returns the frames of a traceback, the innermost last; the rest of a function has that function's name."""
     stack: list[StackLine] = []
     for line in text.split("\n"):
         if found := _FILE.match(line):
-            stack.append(StackLine(found[1], int(found[2]), found[3], ""))
+            resume = RESUME.match(found[3])
+            stack.append(StackLine(found[1], int(found[2]), resume[1] if resume else found[3], ""))
         elif stack and not stack[-1].text and line.startswith("    "):
             stack[-1].text = line.strip()
     return stack

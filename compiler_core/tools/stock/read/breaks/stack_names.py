@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import TypeGuard
 
-from compiler_core.records import GraphBreak, StackLine
+from compiler_core.records import GraphBreak, Guard, StackLine
 from compiler_core.tools.stack_values import statement_of, values_on_stack
 
 MAX_LENGTH = 80
 _NAMED = re.compile(r"(?:Tensor|ndarray)\.(\w+)\(\)|(?:builtin(?: operator)?|function|method) `(?:[^`.]*\.)*(\w+)\.?`")
+_ON_STACK = re.compile(r"L\['___stack(\d+)'\]")
 _READS = frozenset({".item", ".tolist", "float", "int", "bool"})
 """Calls that read the value of a tensor, which Dynamo calls ``item``."""
 
 
-def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
-    """Returns the expressions by ``stack0`` and so on.
+def expressions_on_stack(break_: GraphBreak, at: StackLine) -> list[str]:
+    """Returns the expressions of what Python has evaluated of the statement, the last one last; an empty text for a
+    long one.
 
     Args:
         break_: the break before the resume function.
@@ -29,21 +32,34 @@ def stack_names(break_: GraphBreak, at: StackLine) -> dict[str, str]:
     inside = next(iter(break_.stack[break_.stack.index(at) + 1 :]), None)
     call = _call(statement, break_, inside) if statement is not None else None
     if statement is None or call is None:
-        return {}
+        return []
     values = values_on_stack(statement, call, one_for_call=True)
-    return {f"stack{i}": text for i, (text, _) in enumerate(values) if text and len(text) <= MAX_LENGTH}
+    return [text if text and len(text) <= MAX_LENGTH else "" for text, _ in values]
 
 
-def is_of_result(break_: GraphBreak, names: dict[str, str]) -> bool:
+def stack_names(expressions: list[str], guards: Iterable[Guard]) -> dict[str, str]:
+    """Returns expressions by ``stack0`` and so on.
+
+    Args:
+        expressions: those of the statement's values, the last one last.
+        guards: those of the resume function.  What its values below are is not known: each ``with`` block that is
+            entered has one.
+    """
+    numbers = [int(found[1]) for guard in guards if (found := _ON_STACK.match(guard.source))]
+    below = max(max(numbers, default=0) + 1 - len(expressions), 0)
+    return {f"stack{i}": text for i, text in enumerate(expressions, below) if text}
+
+
+def is_of_result(break_: GraphBreak, expressions: list[str]) -> bool:
     """Returns whether a break is at a method of what an earlier break in its line has left, or enters it by ``with``.
 
     Args:
         break_: the break.
-        names: the expressions of the values that the resume function gets, by ``stack0`` and so on.
+        expressions: those of the values that the resume function gets, the last one last.
     """
     at = break_.place
     statement = statement_of(at.text.strip()) if at is break_.stack[-1] else None
-    left = [*names.values()][-1:]
+    left = list(filter(None, expressions[-1:]))
     if isinstance(statement, ast.With):
         return any(ast.unparse(item.context_expr) in left for item in statement.items)
     call = _call(statement, break_, None) if statement is not None else None

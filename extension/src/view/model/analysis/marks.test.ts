@@ -111,6 +111,7 @@ const graphBreak: GraphBreak = {
   expression: "",
   statement: "",
   needs_graph: null,
+  link: "",
   in_loop: false,
   is_last: null,
   is_consequence: false,

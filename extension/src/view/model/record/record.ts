@@ -288,6 +288,7 @@ export interface GraphBreak {
   needs_graph: boolean | null;
   reason: "data-dependent branch" | "assertion" | "distribution check" | "tensor value read" | "NumPy" | "print" | "inference mode" | "backward" | "gradient hook" | "optimizer" | "collective" | "distributed tensor" | "transform" | "packed sequence" | "checkpoint" | "control flow" | "custom operator" | "sparse tensor" | "tensor subclass" | "clock" | "lock" | "new parameter" | "new optimizer" | "skipped function" | "asked for" | "exception" | "unsupported call" | "unsupported attribute" | "unsupported operation" | "overlapping write" | "unsupported iteration" | "unsupported mutation" | "unsupported instruction" | "class statement" | "requires_grad" | "in-place autograd.Function" | "generator" | "unroll limit" | "other";
   in_loop: boolean;
+  link: string;
   is_last: boolean | null;
   is_consequence: boolean;
 }
@@ -959,6 +960,7 @@ export const SHAPES: { [type: string]: { [field: string]: Shape } } = {
     needs_graph: { maybe: "boolean" },
     reason: { one: ["data-dependent branch", "assertion", "distribution check", "tensor value read", "NumPy", "print", "inference mode", "backward", "gradient hook", "optimizer", "collective", "distributed tensor", "transform", "packed sequence", "checkpoint", "control flow", "custom operator", "sparse tensor", "tensor subclass", "clock", "lock", "new parameter", "new optimizer", "skipped function", "asked for", "exception", "unsupported call", "unsupported attribute", "unsupported operation", "overlapping write", "unsupported iteration", "unsupported mutation", "unsupported instruction", "class statement", "requires_grad", "in-place autograd.Function", "generator", "unroll limit", "other"] },
     in_loop: "boolean",
+    link: "string",
     is_last: { maybe: "boolean" },
     is_consequence: "boolean",
   },
@@ -1348,7 +1350,7 @@ export const DEFAULTS: { [type: string]: { [field: string]: unknown } } = {
   Guard: { line: null, cost_ns: null, dropped: false, sizes: null, name: "", meaning: "", caller: null },
   Symbol: { low: null, high: null, line: null, became: null, equals: null, condition: null, condition_line: null, name: "" },
   StackLine: { line: null, library: "" },
-  GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, is_last: null, is_consequence: false, resumes: [] },
+  GraphBreak: { instruction: null, expression: "", statement: "", needs_graph: null, reason: "other", in_loop: false, link: "", is_last: null, is_consequence: false, resumes: [] },
   FailedGuard: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, member: "", is_of_first_step: false, dims: [] },
   Recompile: { line: null, item: "", is_specialised: false, is_broadcast: false, place: "argument", type: "", subject: "", caller: null, member: "", is_of_first_step: false, of: "", text: "", is_confirmed: false, dims: [], besides: [], others: [] },
   Collective: { ranks: 0, filename: "", line: 0, text: "", tensors: [] },
