@@ -290,6 +290,7 @@ _KINDS_OF_MODULES: dict[str, BreakReason] = {
     "torch.amp.grad_scaler": "optimizer",
     "torch.utils.checkpoint": "checkpoint",
     "torch.sparse": "sparse tensor",
+    "torch._C._dynamo.eval_frame.set_eval_frame": "asked for",  # called by what torch.compiler.disable returns
     "torch._C._sparse": "sparse tensor",
     "torch.nested": "tensor subclass",
     "torch._C._nested": "tensor subclass",

@@ -7,7 +7,7 @@ import datetime
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from compiler_core.support.interrupts import kept_handlers
 from compiler_core.tools.growing_file import make_folder
 from compiler_core.tools.ranks.collectives import record_collectives
 from compiler_core.tools.ranks.journal import Journal
+from compiler_core.tools.stock.hooks.torch_internals import hides_errors, stances
 
 _rank_files: dict[int, tuple[Path, Record, Callable[[], None]]] = {}
 """The files and the record of this process's rank, or of the process that it was forked from, and what ends the
@@ -68,7 +69,7 @@ def record(
         raise UsageError(f"unknown engine {engine!r}; choose from core and torch")
     opened = new_record(title)
     opened.engine, opened.options = engine, options
-    with kept_handlers(), _frames(opened) if frames else nullcontext(), _collectives(opened):
+    with kept_handlers(), _settings(opened), _frames(opened) if frames else nullcontext(), _collectives(opened):
         if engine == "torch":
             from compiler_core.tools.stock.observer import observing  # a slow import
 
@@ -77,6 +78,35 @@ def record(
             return
         with recording(opened):
             yield opened
+
+
+@contextmanager
+def _settings(opened: Record) -> Iterator[None]:
+    """Notes the settings for which code runs as plain Python: what keeps the compiler from compiling, in a record
+    without a frame, and stock's that hides errors, in one with a compile that raised an error."""
+    with stances() as found:
+        yield
+    if not opened.frames and (why := _reason_of_none(opened.engine, found)):
+        opened.notes.append(f"Nothing was compiled: {why}.")
+    has_raised = any(each.outcome == "failed" and not each.is_broken for each in opened.compiles)
+    if opened.engine == "torch" and has_raised and hides_errors():
+        opened.notes.append(
+            "torch._dynamo.config.suppress_errors is set, so a function whose compile raised an error runs as plain "
+            "Python."
+        )
+
+
+def _reason_of_none(engine: str, stances: Collection[str]) -> str:
+    """Returns what keeps the compiler from compiling; empty if nothing that is known does.
+
+    `stances`: those of `torch.compiler.set_stance` that were set.
+    """
+    if stance := next((each for each in ("force_eager", "eager_on_recompile") if each in stances), ""):
+        calls = "calls" if stance == "force_eager" else "calls for which nothing is compiled yet"
+        return f'torch.compiler.set_stance("{stance}") is set, with which {calls} run as plain Python'
+    if engine == "torch" and os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+        return "TORCHDYNAMO_DISABLE=1 is set, with which torch.compile returns what it is given"
+    return ""
 
 
 @contextmanager

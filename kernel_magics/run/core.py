@@ -65,6 +65,8 @@ def _complete_record(
                 _try_advice(timer, record, view)
     finally:
         view.stop()
+    if request.as_written:
+        record.notes.append(_note_as_written(record, request))
     record.labels |= cell_labels(record)
     record.covered = list(request.cover)
     without_effect = _unknown_node_notes(record)
@@ -163,17 +165,15 @@ def _recorded_program(
         if not request.as_written:
             record.notes += program.notes
         yield unit_compiler(request, record)
-        if request.as_written:
-            record.notes.append(_note_as_written(record, request))
 
 
 def _note_as_written(record: Record, request: Request) -> str:
     """Returns what the reader is to know of a cell that ran as written."""
-    note = f"The cell {request.as_written}, so it ran as written, and this is what stock torch.compile did."
-    if not record.compiles:
-        note = (
-            f"The cell {request.as_written}, so it ran as written, and torch.compile compiled nothing in it.  What "
-            "it compiled before, `compiler_core.already_compiled(f)` opens; after `torch.compiler.reset()` it compiles "
-            "again."
+    did = "this is what stock torch.compile did." if record.compiles else "torch.compile compiled nothing in it."
+    note = f"The cell {request.as_written}, so it ran as written, and {did}"
+    if not record.compiles and not record.notes:  # else they say why
+        note += (
+            "  What it compiled before, `compiler_core.already_compiled(f)` opens; after `torch.compiler.reset()` it "
+            "compiles again."
         )
     return f"{note}  `%%compile --engine core` compiles the whole cell by Cutaway's compiler."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compiler_core.records.recompiles import FailedGuard
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 
 SIZE = "L['x'].size()[0]"
@@ -20,8 +19,7 @@ OF_ALL = [
 
 
 def test_conditions_are_written_as_a_user_would() -> None:
-    failed = FailedGuard("", "", "L['x']", "x", "size", "3", "4", dims=[0])
-    assert {code: condition_text(code, failed) for code in TEXTS} == TEXTS
+    assert {code: condition_text(code, "L['x']", "x") for code in TEXTS} == TEXTS
 
 
 def test_what_all_compiles_need_is_no_condition() -> None:

@@ -7,7 +7,6 @@ programs that it is offered for.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -113,7 +112,6 @@ NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC | {"two modes"}
 
 _SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers {covered}."
 _SETTLED = f"{_SYMBOL}  To avoid this one, too: "
-_AVOIDED = "To avoid this one, too: dynamic=True (%%compile --dynamic)"
 
 
 REMEDIES: dict[str, str] = {
@@ -146,12 +144,12 @@ REMEDIES: dict[str, str] = {
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "tensor lr": "Each value of {names} is compiled once.  Give the optimizer a tensor, `lr=torch.tensor(...)`: a "
     "scheduler changes it in place.",
-    "a tensor": "Each value of {names} is compiled once; dynamic=True has no effect on attributes.  If it only takes "
+    "a tensor": "Each value of {names} is compiled once; dynamic=True does not change that.  If it only takes "
     "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else use few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "{names} {requires} a gradient in some calls only, and both cases are compiled once.  Let "
-    "{it} require one in all calls, or in none{detached}.",
+    "{it} require one in all calls, or in none{frozen}{detached}.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
@@ -197,7 +195,8 @@ setting, condition or other object; ``{compile}``: the new compile; ``{covered}`
 ``{is_}``, ``{has}``, ``{requires}``, ``{it}``, ``{they}``: the verb and the pronouns for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``, ``{bounds}``: that way out, and that
 reason, if the condition is on a size; ``{tensor}``: that way out, if nothing is known to need the number itself;
-``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient."""
+``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient;
+``{frozen}``: for weights, how they stay as they are without that."""
 
 _MARKS = ", or torch._dynamo.mark_dynamic on the sizes of {names} that change,"
 
@@ -216,12 +215,24 @@ LINES: dict[str, str] = {
 
 
 def remedies(
-    cause: Recompile, situation: Callable[[FailedGuard], Situation], compile_id: str, is_inside: bool = False
+    cause: Recompile,
+    situation: Callable[[FailedGuard], Situation],
+    compile_id: str,
+    is_inside: bool = False,
+    passed: str | None = None,
 ) -> list[Remedy]:
     """Returns what to do about a recompile: one remedy for each kind of difference from the nearest compile.
 
-    That nothing needs to change is said only if it holds for all differences.  `is_inside`: what is compiled is the
-    rest of a function after a graph break, whose locals are not there before the call.
+    That nothing needs to change is said only if it holds for all differences.
+
+    Args:
+        cause: why the frame was compiled again.
+        situation: what the record says about a difference.
+        compile_id: the new compile.
+        is_inside: what is compiled is the rest of a function after a graph break, whose locals are not there before
+            the call.
+        passed: of a function of a library, what the user's line passes to it as the argument that differs; empty if the
+            line does not say.  None: the function is the user's.
     """
     found: dict[str, list[FailedGuard]] = {}
     conditions: dict[str, dict[str, None]] = {}
@@ -241,10 +252,12 @@ def remedies(
         needing |= {key} if here.is_needed else set()
     covered = _covered(list(dict.fromkeys(each for key in sorted(WITH_SYMBOL) for each in conditions.get(key, ()))))
     all_found = [
-        _remedy(key, group, items[key], compile_id, covered, is_inside, bool(conditions[key]) or key in needing)
+        _remedy(key, group, items[key], compile_id, covered, is_inside, bool(conditions[key]) or key in needing, passed)
         for key, group in found.items()
         if key
     ]
+    for again in [i for i, each in enumerate(all_found) if each.key in DYNAMIC][1:]:  # the first one avoids all
+        all_found[again] = all_found[again]._replace(text=all_found[again].without)
     return [each for each in all_found if not each.is_nothing] or all_found
 
 
@@ -269,13 +282,20 @@ def _covered(conditions: list[str]) -> str:
 
 
 def _remedy(
-    key: str, group: list[FailedGuard], item: str, compile_id: str, covered: str, is_inside: bool, needs_number: bool
+    key: str,
+    group: list[FailedGuard],
+    item: str,
+    compile_id: str,
+    covered: str,
+    is_inside: bool,
+    needs_number: bool,
+    passed: str | None,
 ) -> Remedy:
-    found = list(dict.fromkeys(each.name for each in group))
-    names = " and ".join(map(shown_name, found))
+    found = list(dict.fromkeys(passed or each.name for each in group))
+    names = _listed(found)
     lines = [_line(key, each) for each in group if _has_line(key, each, is_inside)]
-    marks = _MARKS.format(names=names) if lines else ""
-    is_argument, is_leaf = group[0].place == "argument", group[0].item == LEAF
+    marks = _MARKS.format(names=names) if lines and passed != "" else ""  # else the line has no name for it
+    is_argument, is_leaf, is_weight = group[0].place == "argument", group[0].item == LEAF, group[0].type == "Parameter"
     is_of_size = ".size(" in item
     text = REMEDIES[key].format(
         names=names,
@@ -286,6 +306,7 @@ def _remedy(
         padding=", such as by padding," if is_of_size else "",
         bounds="; bounds of mark_dynamic compare, too" if is_of_size else "",
         detached=f"; where none is needed, pass `{found[0]}.detach()`" if is_leaf and is_argument else "",
+        frozen="; weights that are not to change can be left out of the optimizer" if is_weight else "",
         tensor="" if needs_number else ", or a tensor in place of the number",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
@@ -298,16 +319,13 @@ def _remedy(
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)
 
 
-def for_caller(remedy: Remedy, given: Mapping[str, str]) -> Remedy:
-    """Returns a remedy in the words of the line that calls a function of a library.
-
-    `given`: what the line passes, by parameter.  If that is not known, the line has no name for what may be marked.
-    """
-    text = remedy.text if given else re.sub(r", or torch\._dynamo\.mark_dynamic on .+? that change,", "", remedy.text)
-    for parameter, expression in given.items():
-        for end in "`.[":
-            text = text.replace(f"`{parameter}{end}", f"`{expression}{end}")
-    return remedy._replace(text=text)
+def _listed(names: list[str]) -> str:
+    """Returns names as a sentence lists them: `` `a`, `b` and `c` ``; the first ones if there are many."""
+    shown = list(map(shown_name, names[:_MAX_NAMES]))
+    if len(names) > _MAX_NAMES:
+        shown.append(f"{len(names) - _MAX_NAMES} more")
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def shown_name(name: str) -> str:
@@ -353,6 +371,8 @@ _CONVERTED = frozenset({
     "frozenset", "dict",
 })  # fmt: skip
 """Classes of values that can be converted to one another, or to which others can."""
+_MAX_NAMES = 4
+"""How many objects an advice names."""
 _MAX_CONDITIONS = 2
 """How many conditions of a compile an advice lists."""
 
@@ -393,7 +413,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if aspect == "key" or (aspect in ("length", "keys") and _is_of_dict(failed)):
         is_growing = situation.times > 1 and (failed.place != "argument" or _has_grown(failed))
         return "no growing dict" if is_growing else "all keys"
-    if aspect == "length" and failed.place != "argument":
+    if aspect == "length" and situation.times > 1 and failed.place != "argument":
         return "no growing list"
     if aspect == "aliasing":
         return "clone" if failed.type in ("Tensor", "Parameter") else "copy"
@@ -447,8 +467,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.name.endswith("['lr']") and "param_groups[" in failed.name and not situation.is_settled:
         return "tensor lr"
     if situation.is_settled:
-        # operations on sizes take other ways for 0 and 1, with dynamic=True, too
-        is_special = failed.expected in ("0", "1") and bool(situation.conditions)
+        # with dynamic=True, too, operations on sizes take other ways for 0 and 1, and 0.0 may be compiled separately
+        is_special = (failed.expected in ("0", "1") and bool(situation.conditions)) or failed.expected == "0.0"
         is_passed = failed.place == "argument" and not has_generated_name(failed.guard) and not is_special
         return "dynamic numbers" if is_passed else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed or failed.caller is not None  # a library needs a number
@@ -470,13 +490,8 @@ def advice_after(parts: Mapping[str, Part], tried: Iterable[AdviceTrial]) -> str
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """Returns the sentences of texts, each once, and one of those that begin with dynamic=True, which avoids them all.
-
-    Two spaces are between sentences.
-    """
-    found = list(dict.fromkeys(each for text in texts for each in text.split("  ") if each))
-    _, *repeated = [each for each in found if each.startswith(_AVOIDED)] or [""]
-    return "  ".join(each for each in found if each not in repeated)
+    """Returns the sentences of texts, each once.  Two spaces are between sentences."""
+    return "  ".join(dict.fromkeys(each for text in texts for each in text.split("  ") if each))
 
 
 def checked_text(tried: Iterable[AdviceTrial], proof: str, how: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from compiler_core.records.recompiles import FailedGuard, readable
+from compiler_core.records.recompiles import readable
 
 _LARGEST_INT = 2**31
 _LARGEST_FLOAT = 1.7976e308
@@ -31,12 +31,13 @@ def is_of_all_compiles(code: str, sources: Sequence[str]) -> bool:
     return False
 
 
-def condition_text(code: str, failed: FailedGuard) -> str:
-    """Returns a condition as a user would write it: ``x.size(0) >= 4`` for ``4 <= L['x'].size()[0]``."""
+def condition_text(code: str, source: str, name: str) -> str:
+    """Returns a condition on the value of a source, which is called `name`, as a user would write it:
+    ``x.size(0) >= 4`` for ``4 <= L['x'].size()[0]``."""
     tree = _parsed(code.replace("math.trunc(", "int("))
     if tree is None:
-        return readable(code.replace(failed.source, failed.name))
-    return readable(ast.unparse(_AsUsersWrite().visit(tree)).replace(failed.source, failed.name))
+        return readable(code.replace(source, name))
+    return readable(ast.unparse(_AsUsersWrite().visit(tree)).replace(source, name))
 
 
 def _parsed(code: str) -> ast.expr | None:

@@ -44,7 +44,6 @@ from compiler_core.tools.questions.advice import (
     advice_after,
     checked_text,
     difference_to_avoid,
-    for_caller,
     remedies,
     sentences,
     shown_name,
@@ -194,8 +193,9 @@ def _is_in_own_code(problem: Problem, compile_: Compile) -> bool:
 def conclude(problem: Problem, tried: list[AdviceTrial]) -> None:
     """Notes what came of trying the advice on a problem; its `advice` and `checked` follow from it."""
     problem.tried = tried
-    if problem.kind == "slow compile" and any(trial.outcome == "helps" for trial in tried):
-        problem.grade, problem.advice = "costly", problem.advice.removeprefix(_IF_TOO_LONG)
+    is_slow = problem.kind == "slow compile" and any(trial.outcome == "helps" for trial in tried)
+    if is_slow and problem.grade == "expected":
+        problem.grade, problem.advice = "costly", problem._parts[BLOCKS].text
     if any(trial.is_refuted and trial.remedies for trial in tried):
         problem.advice = advice_after(problem._parts, tried)
     if tried or problem._proof is not None:
@@ -550,10 +550,14 @@ def _graph_break(
         advice = "  ".join(part.text for part in parts.values() if part.text)
     raised = compile_.is_broken and break_ is compile_.breaks[-1] and break_.reason != "exception"
     why_harmless = "" if in_loop else divided.why_harmless(break_)
-    harmless = f"Nothing to change: {why_harmless}, so it divides no graph.  For fullgraph=True: {advice}"
+    for_whole = f"  For fullgraph=True: {advice}" if advice else ""
+    harmless = f"Nothing to change: {why_harmless}, so it divides no graph.{for_whole}"
     is_consequence = break_.is_consequence or divided.enters_what_a_break_made(frame, break_)
+    # what was given to the compiler is itself disabled: a function of PyTorch's is around its call
+    is_disabled = break_.reason in _ASKED_FOR and frame.kind == "root" and library_of(frame.filename) == "torch"
     verdicts: tuple[_Verdict, ...] = (
         (goes_with_call, "expected", _OF_BROKEN_CALL),
+        (is_disabled, "costly", advice),
         (raised and not break_.is_consequence, "blocking", advice),
         (needs_no_change and not in_loop, "expected", advice),
         (bool(why_harmless), "expected", harmless),
@@ -561,15 +565,20 @@ def _graph_break(
         (True, "costly", advice),
     )
     grade, advice = _first(verdicts)
+    shows_hint = break_.hint in advice if break_.hint else grade != "expected"
+    if break_.link and shows_hint and break_.hint not in OUR_HINTS:
+        advice = f"{advice}\nMore about it: {break_.link}".lstrip()
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
     place = _Place.of_stack(record, compile_, break_.stack)
+    place = place._replace(library="") if is_disabled else place  # the advice is on the user's code
     cause, whole = readable(break_.explanation), f"{'the rest of ' if frame.kind == 'resume' else ''}{frame.title}"
     if break_ is _skipping_break(frame) and not break_.in_loop:
         cause += f"  So {whole} runs as plain Python."
     is_whole = raised and break_.kind != RECOMPILE_LIMIT and all(each.is_broken for each in frame.compiles)
-    if record.engine == "torch" and is_whole:
-        cause += f"{'' if cause.endswith('.') else '.'}  So nothing of {whole} is compiled."
+    if (record.engine == "torch" and is_whole) or is_disabled:
+        what = "what it calls" if is_disabled else whole
+        cause += f"{'' if cause.endswith('.') else '.'}  So nothing of {what} is compiled."
     problem = place.problem("graph break", grade, f"graph break: {break_.kind}", cause, compile_, advice,
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""
@@ -588,14 +597,13 @@ def _graph_break(
 def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile, divided: _DividedGraphs) -> Problem:
     is_inside = frame.kind == "resume"
 
-    def situation(failed: FailedGuard) -> Situation:
-        return _situation(record, frame, compile_, failed)
-
-    found = remedies(cause, situation, compile_.id, is_inside)
     is_librarys = bool(library_of(frame.filename)) and not is_inside
-    given = _given_by_caller(compile_, [cause, *cause.besides]) if is_librarys else {}
-    if is_librarys:
-        found = [for_caller(each, given) for each in found]
+    passed = _passed_by_caller(compile_, [cause, *cause.besides]) if is_librarys else None
+
+    def situation(failed: FailedGuard) -> Situation:
+        return _situation(record, frame, compile_, failed, passed or failed.name)
+
+    found = remedies(cause, situation, compile_.id, is_inside, passed)
     named = difference_to_avoid(cause, situation)
     differences = [cause, *cause.besides]
     resized = next(filter(_is_of_parameter, differences), None)
@@ -613,6 +621,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     ended_at, what_ended = broken_at or compile_.raised_at, "graph break" if broken_at else "error"
     gives_up = record.engine == "torch" and compile_.outcome == "skipped" and compile_.reason == NOTHING_CAPTURED
     of_remedies = sentences(each.text for each in found)
+    is_at_one_read = _reasons(frame.compiles) <= _COMPUTES_NOTHING
     verdicts: tuple[_Verdict, ...] = (
         (frame.kind == "resume" and not divided.computes_from(frame), "expected", _NOTHING_FROM_HERE),
         (is_generated, "expected", _HELD_ACROSS.format(shown_name(cause.name))),
@@ -622,6 +631,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (ended_at is not None, "expected", _ENDED_BY.format(what_ended, ended_at and ended_at.lineno)),
         (compile_.outcome in ("failed", "skipped"), "expected", _ENDED_EARLY),
         (_only_reads_or_raises(frame.compiles), "expected", _NO_TENSORS),
+        (is_at_one_read and not divided.computes_from(frame), "expected", _NO_TENSORS),
         (raises(compile_), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
@@ -660,7 +670,8 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     problem._follows = divided.same_before(frame, named)
     problem.remedies = [each.key for each in found]
     problem._causes = frozenset(map(subject_of_change, differences))
-    if all(each.lines for each in found):  # else the recompile stays
+    is_passed_on = any(_is_passed_on(record, each) for each in differences)
+    if all(each.lines for each in found) and not is_passed_on:  # else the recompile stays
         problem.lines = list(dict.fromkeys(line for each in found for line in each.lines))
     problem._has_names = not is_librarys
     problem._parts |= {each.key: Part(each.text, each.without) for each in found}
@@ -668,13 +679,12 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
     return problem
 
 
-def _given_by_caller(compile_: Compile, differences: Sequence[FailedGuard]) -> dict[str, str]:
-    """Returns what the user's line passes to a function of a library that differs, by the parameter's name; empty if
-    the line does not say."""
-    names = {each.name for each in differences if each.place == "argument"}
-    statement = statement_of(compile_.caller.text.strip()) if compile_.caller else None
-    given = passed_alone(statement) if len(names) == 1 else ""
-    return {name: given for name in names if given and name.isidentifier()}
+def _passed_by_caller(compile_: Compile, differences: Sequence[FailedGuard]) -> str:
+    """Returns what the user's line passes to a function of a library as the argument that differs; empty if the line
+    does not say."""
+    names = {each.name if each.place == "argument" else "" for each in differences}
+    is_one_argument = len(names) == 1 and names.pop().isidentifier()
+    return passed_alone(statement_of(compile_.caller.text.strip())) if is_one_argument and compile_.caller else ""
 
 
 def _is_of_parameter(failed: FailedGuard) -> bool:
@@ -684,8 +694,11 @@ def _is_of_parameter(failed: FailedGuard) -> bool:
 
 def _only_reads_or_raises(compiles: Sequence[Compile]) -> bool:
     """Whether calls that compiles are for have only read or raised, and nothing with tensors followed a graph break."""
-    breaks = [break_ for compile_ in compiles for break_ in compile_.breaks]
-    return not any(map(_has_operations, compiles)) and all(each.reason == "exception" for each in breaks)
+    return not any(map(_has_operations, compiles)) and _reasons(compiles) <= {"exception"}
+
+
+def _reasons(compiles: Iterable[Compile]) -> set[BreakReason]:
+    return {break_.reason for compile_ in compiles for break_ in compile_.breaks}
 
 
 def _first_operation(record: Record, compile_: Compile, failed: FailedGuard) -> list[StackLine]:
@@ -705,18 +718,16 @@ def _is_carried(frame: Frame, failed: FailedGuard) -> bool:
     return failed.name in frame.carried and (failed.aspect in _CARRIED_ASPECTS or is_unset)
 
 
-def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard) -> Situation:
-    """Returns what the record says about a difference, for which `compile_` was made."""
+def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard, name: str) -> Situation:
+    """Returns what the record says about a difference, for which `compile_` was made; conditions on it have `name`."""
     having = [c for c in frame.compiles if c.cause and any(_is_same(failed, e) for e in [c.cause, *c.cause.besides])]
-    is_last = not having or frame.compiles.index(having[-1]) <= frame.compiles.index(compile_)
-    of_it = [symbol for symbol in compile_.symbols if symbol.source in _sources(failed)]
-    is_needed = any(symbol.became is not None for symbol in of_it)
-    is_symbolic = {symbol.source for symbol in of_it} == set(_sources(failed)) and not is_needed
-    cases = [f"{symbol.source} == {symbol.became}" for symbol in of_it if symbol.became is not None]
-    is_one_case = is_needed and any(_has_symbols(c, failed) for c in having[having.index(compile_) + 1 :])
-    is_needed = is_needed or (failed.aspect == "value" and _is_number_needed(record, failed))
-    conditions = tuple(_conditions(compile_, failed))
-    case = condition_text(cases[0], failed) if is_one_case else ""
+    is_symbolic, cases = _has_symbols(compile_, failed), _cases(compile_, failed)
+    later = having[having.index(compile_) + 1 :] if compile_ in having else []
+    is_last = all(is_symbolic and _cases(each, failed) for each in later)
+    is_one_case = bool(cases) and any(_has_symbols(each, failed) for each in having)
+    is_needed = bool(cases) or (failed.aspect == "value" and _is_number_needed(record, failed))
+    conditions = tuple(_conditions(compile_, failed, name))
+    case = condition_text(cases[0], failed.source, name) if is_one_case else ""
     return Situation(
         is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols,
         _is_made_by_first_step(record, failed), _is_made_inside(record, frame, failed), case,
@@ -726,7 +737,13 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
 def _has_symbols(compile_: Compile, failed: FailedGuard) -> bool:
     """Whether a compile has a symbol for each number that differs."""
     symbolic = {symbol.source for symbol in compile_.symbols if symbol.became is None}
-    return symbolic.issuperset(_sources(failed))
+    return symbolic.issuperset(_sources(failed)) and not _cases(compile_, failed)
+
+
+def _cases(compile_: Compile, failed: FailedGuard) -> list[str]:
+    """Returns the numbers that symbols of a compile became, of those that differ, as conditions."""
+    sources = _sources(failed)
+    return [f"{s.source} == {s.became}" for s in compile_.symbols if s.source in sources and s.became is not None]
 
 
 def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
@@ -734,6 +751,14 @@ def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
     if failed.type not in ("int", "float"):
         return False
     return any(needs_number(line, failed.name) for line in _function_lines(record, failed.line))
+
+
+def _is_passed_on(record: Record, failed: FailedGuard) -> bool:
+    """Whether a number is read in a function that has another name for it, so that what it is needed for is not
+    known."""
+    lines = _function_lines(record, failed.line) if failed.aspect == "value" and failed.type in ("int", "float") else []
+    *_, name = re.findall(r"\w+", failed.name) or [""]
+    return bool(lines) and not any(re.search(rf"\b{name}\b", line) for line in lines)
 
 
 def _is_made_by_first_step(record: Record, failed: FailedGuard) -> bool:
@@ -764,7 +789,7 @@ def _function_lines(record: Record, item: ItemId | None) -> list[str]:
     return function_lines(dict(zip(numbers, source.text.split("\n"), strict=False)), int(key))
 
 
-def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
+def _conditions(compile_: Compile, failed: FailedGuard, name: str) -> list[str]:
     """Returns the conditions of a compile on the sizes or the number that differ, as a user would write them.
 
     That sizes are at least 2, and numbers finite and not huge, is so for all compiles.  Conditions on strides come
@@ -775,8 +800,8 @@ def _conditions(compile_: Compile, failed: FailedGuard) -> list[str]:
         code = guard.code
         if guard.kind not in ("CONDITION", "LAMBDA_GUARD") or not any(source in code for source in sources):
             continue
-        if not is_of_all_compiles(code, sources):
-            found.append(condition_text(code, failed))
+        if not is_of_all_compiles(code, sources if failed.aspect == "size" else ()):
+            found.append(condition_text(code, failed.source, name))
     return sorted(found, key=lambda code: ".stride(" in code)
 
 
@@ -828,7 +853,8 @@ class _Place(NamedTuple):
             shown = compile_.caller
         behind = "" if shown is innermost else _behind(innermost)
         line = shown.line or record.line(shown.filename, shown.lineno)
-        return cls(shown.filename, shown.lineno, line, innermost.library, behind)
+        library = "" if is_around_call(innermost.filename) else innermost.library
+        return cls(shown.filename, shown.lineno, line, library, behind)
 
     def problem(
         self, kind: ProblemKind, grade: Grade, title: str, cause: str, compile_: Compile | None, advice: str = "",
@@ -870,8 +896,8 @@ def _behind(innermost: StackLine) -> str:
     if not innermost.library:
         return f"In {innermost.function}{text}."
     _, _, file = innermost.filename.replace("\\", "/").rpartition("/")
-    if is_around_call(innermost.filename):
-        return f"It is in {innermost.function}, which this line calls."
+    if is_around_call(innermost.filename):  # Dynamo's function around the call, which only its frame names as the user
+        return "" if innermost.function == "inner" else f"It is in {innermost.function}, which this line calls."
     return f"It is in code of {innermost.library} ({file}:{innermost.lineno}{text}), which this line calls."
 
 
@@ -896,6 +922,7 @@ class _DividedGraphs:
         self._after: set[_Key] = set()
         self._broken = set()
         """The lines of breaks in functions of the user's."""
+        callees: set[tuple[str, str]] = set()
         for compile_ in record.compiles:
             for break_ in compile_.breaks:
                 if break_.place is not None and not library_of(self._frames[compile_.frame].filename):
@@ -905,6 +932,13 @@ class _DividedGraphs:
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
                 if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
                     self._after.add(_key(break_))
+                    callees |= {(line.filename, line.function) for line in break_.stack[1:]}
+        for (
+            compile_
+        ) in record.compiles:  # a function that is compiled by itself since its caller has a graph break in it
+            frame = self._frames[compile_.frame]
+            if (frame.filename, frame.name) in callees:
+                self._after |= set(map(_key, compile_.breaks))
 
     def why_harmless(self, break_: GraphBreak) -> str:
         """Returns why a break divides no graph; an empty string if it divides one, or if that is not known."""

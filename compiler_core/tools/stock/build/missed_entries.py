@@ -32,6 +32,7 @@ from compiler_core.tools.stock.read.recompile_reasons import (
     keys_difference,
     setting_name,
     size_as_call,
+    too_small,
 )
 from compiler_core.tools.stock.read.source_names import EXTENT, is_of_environment, member_of, shown_source, with_keys
 
@@ -273,7 +274,7 @@ def _complete(
                 type_ = _type_of(difference.expected)
             elif difference.aspect == "identity":
                 type_ = difference.got.removeprefix("another ")
-            failed = failed_guard(guard.kind, guard.code, guard.source, difference, type_)
+            failed = failed_guard(guard.kind, guard.code, difference.of or guard.source, difference, type_)
             failed.line, failed.caller = guard.line, guard.caller
             found.append(failed)
     found = list(_without_consequences(first, found))
@@ -443,6 +444,10 @@ def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
         return [] if is_same else [Mismatch("value", found[2], got, is_specialised=is_needed)]
     if found := _COMPARISON.fullmatch(guard.code):
         holds = _compare(found, known)
+        if holds is False and (difference := too_small(guard.code)):
+            extents = known.extents(difference.of, difference.aspect) if difference.of in known.tensors else []
+            got = str(extents[difference.dims[0]]) if extents else difference.got
+            return [difference._replace(got=got)]
         if holds is not None:
             shown = as_user_wrote(guard.code, _SIZE.findall(guard.code))
             return [] if holds else [Mismatch("relation", shown, _current_values(guard.code, known), item=shown)]

@@ -12,7 +12,8 @@ import inspect
 import logging
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -230,6 +231,33 @@ _EVAL_FRAME = "torch._dynamo.eval_frame"
 
 def _module_file(name: str) -> str | None:
     return getattr(importlib.import_module(name), "__file__", None)
+
+
+def hides_errors() -> bool:
+    """Whether Dynamo runs a function whose compile raises an error as plain Python."""
+    return bool(getattr(lookup("torch._dynamo.config"), "suppress_errors", False))
+
+
+@contextmanager
+def stances() -> Iterator[set[str]]:
+    """Yields the stance of the compiler that is set, to which those are added that are set inside the context."""
+    owner, eval_frame = lookup("torch._dynamo.decorators"), lookup("torch._dynamo.eval_frame")
+    found = {getattr(getattr(eval_frame, "_stance", None), "stance", "default")}
+    set_stance = getattr(owner, "_set_stance", None)
+    if set_stance is None:
+        yield found
+        return
+
+    @functools.wraps(set_stance)
+    def observed(stance: Any) -> Any:
+        found.add(stance.stance)
+        return set_stance(stance)
+
+    owner._set_stance = observed
+    try:
+        yield found
+    finally:
+        owner._set_stance = set_stance
 
 
 def reason_of_skip(result: Any, code: types.CodeType) -> str:

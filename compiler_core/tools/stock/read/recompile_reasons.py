@@ -160,15 +160,24 @@ def _condition_facts(found: re.Match[str]) -> _Facts:
     sizes = re.findall(r"[\w.\[\]']+?\.(?:size|stride|storage_offset)\(\)(?:\[\d+\])?", found[0])
     name = sizes[0]
     extent = EXTENT.match(name)
+    if difference := too_small(found[0]):
+        return "CONDITION", difference.of, difference
     if extent is not None:
         dims, aspect = (int(extent[3]),), extent[2]
-        if found[0] == f"2 <= {name}":  # sizes 0 and 1 are compiled separately
-            is_size = aspect == "size"
-            return "CONDITION", extent[1], Mismatch(aspect, "at least 2", "0 or 1", dims, is_broadcast=is_size)  # type: ignore[arg-type]
         if equal := re.match(rf"{re.escape(name)} == (\d+)$", found[0]):
             return "CONDITION", extent[1], Mismatch(aspect, equal[1], "", dims, is_specialised=True)  # type: ignore[arg-type]
     shown = as_user_wrote(found[0], sizes)
     return "CONDITION", name, Mismatch("relation", shown, "", item=shown)
+
+
+def too_small(condition: str) -> Mismatch | None:
+    """Returns the difference if the condition is that a size is at least 2: sizes 0 and 1 are compiled separately."""
+    extent = EXTENT.match(condition.removeprefix("2 <= ")) if condition.startswith("2 <= ") else None
+    if extent is None:
+        return None
+    source, aspect, dim = extent.groups()
+    is_size = aspect == "size"
+    return Mismatch(aspect, "at least 2", "0 or 1", (int(dim),), is_broadcast=is_size, of=source)  # type: ignore[arg-type]
 
 
 def as_user_wrote(condition: str, sizes: Iterable[str]) -> str:

@@ -20,6 +20,8 @@ _METHODS = _READS | {
 """Methods of containers, texts and loggers, which tensors and modules do not have, and reads of tensors."""
 _STATEMENTS = (ast.Expr, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Pass, ast.Raise, ast.Assert, ast.If)
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.AugAssign)
+_FIELDS = frozenset({"shape", "dtype", "device", "ndim"})
+"""Attributes of tensors that are known without computing."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,7 +35,7 @@ def formats_by_percent(statement: ast.stmt | None) -> bool:
 def computes_nothing(lines: Sequence[str], lineno: int, called: str = "", has_tensors: bool = False) -> bool:
     """Returns whether what follows a line in its function only reads, formats and keeps values of local variables.
 
-    False also if that is not known.
+    False also if that is not known.  The variables of a line outside of functions, as in a cell, may be tensors.
 
     Args:
         lines: those of the whole file, each with its end.
@@ -43,12 +45,14 @@ def computes_nothing(lines: Sequence[str], lineno: int, called: str = "", has_te
     """
     module = _parsed("".join(lines))
     inside = [node for node in ast.walk(module) if isinstance(node, _Function) and _has(node, lineno)] if module else []
-    if module is None or not inside:
+    if module is None:
         return False
-    function = max(inside, key=lambda node: node.lineno)
+    function = max(inside, key=lambda node: node.lineno, default=module)
     names = _Names(module, function, called)
     rest = [*_rest(function.body, lineno)]
-    if has_tensors and any(isinstance(each, _ARITHMETIC) for node in rest[1:] for each in ast.walk(node)):
+    if (has_tensors or function is module) and any(
+        isinstance(each, _ARITHMETIC) for node in rest[1:] for each in ast.walk(node)
+    ):
         return False
     return all(map(names.is_harmless, rest))
 
@@ -81,7 +85,7 @@ def _rest(body: Sequence[ast.stmt], lineno: int) -> Iterator[ast.AST]:
 class _Names:
     """What the names in a function stand for, as far as the text of its module says."""
 
-    def __init__(self, module: ast.Module, function: _Function, called: str) -> None:
+    def __init__(self, module: ast.Module, function: _Function | ast.Module, called: str) -> None:
         self.called = called
         arguments = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
         self.locals = arguments | _bound(function)
@@ -103,7 +107,8 @@ class _Names:
             return isinstance(node.ctx, ast.Store) or node.id in self.locals or is_builtin
         if isinstance(node, ast.Attribute):
             is_of_library = isinstance(node.value, ast.Name) and node.value.id in self.standard
-            return is_of_library or isinstance(node.ctx, ast.Store)
+            is_field = node.attr in _FIELDS and self.is_harmless(node.value)
+            return is_of_library or is_field or isinstance(node.ctx, ast.Store)
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
             return False
         if isinstance(node, (ast.Lambda, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
