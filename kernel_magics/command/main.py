@@ -12,13 +12,14 @@ from typing import Any
 
 from compiler_core.errors import CutawayError, UsageError
 from compiler_core.records import Record, RecordError, to_plain
+from compiler_core.records.timings import plural
 from compiler_core.tools.growing_file import make_folder
 from compiler_core.tools.questions.counts import Counts, count
 from kernel_magics.command import sweep_command
 from kernel_magics.command.text import choices_of, print_json, print_message, print_text, record_text
 
 DIFFERENT, TROUBLE, CHECK_FAILED, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
-CHECKS = ("breaks", "recompiles", "failures")
+CHECKS = ("breaks", "recompiles", "failures", "plain_python")
 """What ``--fail-on`` can name."""
 
 _EXIT_CODES = """exit codes:
@@ -105,11 +106,16 @@ def _add_checks(command: argparse.ArgumentParser) -> None:
 def failed_checks(counts: Counts, checks: Sequence[str]) -> list[str]:
     """Returns, for each check that fails, a sentence."""
     found = {
-        "breaks": [each for each in counts.breaks if each.grade != "expected"],
-        "recompiles": [each for each in counts.recompiled if each.grade != "expected"],
-        "failures": counts.failed,
+        "breaks": (sum(each.grade != "expected" for each in counts.breaks), "graph break", ""),
+        "recompiles": (sum(each.count for each in counts.recompiled if each.grade != "expected"), "recompile", ""),
+        "failures": (len(counts.failed), "failure", ""),
+        "plain_python": (counts.plain_python, "function", " as plain Python"),
     }
-    return [f"{counts.title}: {len(found[name])} {name}" for name in checks if found[name]]
+    failed = [(number, noun, how) for number, noun, how in map(found.__getitem__, checks) if number]
+    texts = [f"{number} {plural(noun, number)}{how}" for number, noun, how in failed]
+    if "plain_python" in checks and not counts.frames:
+        texts.append("nothing was compiled")
+    return [f"{counts.title}: {text}" for text in texts]
 
 
 # ---- run ---------------------------------------------------------------------------------------

@@ -25,15 +25,15 @@ def explanation(record: Record) -> str:
 
 
 def _problem_lines(record: Record) -> Iterator[OutlineLine]:
-    advised: set[str] = set()
+    shown: set[str] = set()
     for problem in record.problems[:MAX_PROBLEMS]:
         yield OutlineLine(1, f"{problem.grade}: {problem.title}{_place(record, problem)}. {problem.cost}".rstrip())
-        if problem.title not in advised:
-            yield from (OutlineLine(2, line) for line in problem.cause.splitlines())
-            if problem.advice:
-                # further lines are other remedies, and links, which the explorer shows
-                yield OutlineLine(2, f"What to do: {problem.advice.splitlines()[0]}  {problem.checked}".rstrip())
-        advised.add(problem.title)
+        lines = problem.cause.splitlines()
+        if problem.advice:
+            # further lines are other remedies, and links, which the explorer shows
+            lines.append(f"What to do: {problem.advice.splitlines()[0]}  {problem.checked}".rstrip())
+        yield from (OutlineLine(2, line) for line in lines if line not in shown)
+        shown.update(lines)
     if (more := len(record.problems) - MAX_PROBLEMS) > 0:
         yield OutlineLine(1, f"and {count_text(more, 'more problem')}: kernel_magics.last_record().problems")
 

@@ -177,6 +177,10 @@ def _compile_lines(
     if slow is not None:
         yield OutlineLine(3, f"slow compile: {slow.cause}")
         yield from (OutlineLine(4, text) for text in (slow.advice, slow.checked))
+    changed = problems.get(("changed graph", compile_.id))
+    if changed is not None:
+        first, *nodes = changed.cause.splitlines()
+        yield from (OutlineLine(3, f"changed graph: {first}"), *(OutlineLine(4, node) for node in nodes))
     yield from (OutlineLine(3, text) for text in dict.fromkeys(map(_symbol_text, compile_.symbols)))
     if compile_.partition and compile_.partition.values:
         yield OutlineLine(3, saved_text(compile_.partition))

@@ -105,10 +105,22 @@ def test_a_script_that_compiles_is_recorded(engine: str, tmp_path: Path) -> None
     counts = json.loads(run.stdout.splitlines()[-1])
     assert (run.returncode, counts["graphs"], counts["graph_breaks"]) == (3, 2, 1), run.stderr
     assert (counts["breaks"][0]["line"], counts["breaks"][0]["text"]) == (5, "print('here')")
-    assert counts["failed_checks"] == ["script.py: 1 breaks"]
+    assert counts["failed_checks"] == ["script.py: 1 graph break"]
     assert counts["notes"] == []
     assert "Inductor: False\n" in run.stdout  # what the script does not use is not imported
     assert Record.load(tmp_path / "record.json").engine == engine
+
+
+def test_a_script_that_compiles_nothing_fails_its_check(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "torch.compiler.set_stance('force_eager')\n"
+        "torch.compile(torch.sin, backend='eager')(torch.ones(3))\n"
+    )
+    run = ran_warm(*CUTAWAY, "--fail-on", "breaks,plain_python", "script.py", cwd=tmp_path)
+    assert run.returncode == 3
+    assert 'note: Nothing was compiled: torch.compiler.set_stance("force_eager") is set' in run.stderr
+    assert run.stderr.endswith("cutaway run: script.py: nothing was compiled\n")
 
 
 def test_a_script_whose_steps_are_one_graph(tmp_path: Path) -> None:
