@@ -176,7 +176,7 @@ export const PANES: PaneKind[] = [
     modes: [modes.memory],
     empty: (c) => (c.artifacts.length ? "The graphs of this compile allocate no memory." : noGraph(c)),
   },
-  { name: "roofline", title: "Roofline", group: "Answers", modes: [modes.roofline], empty: noTraffic, width: 84 },
+  { name: "roofline", title: "Roofline", group: "Answers", modes: [modes.roofline], empty: noTraffic },
   {
     name: "accuracy",
     title: "Accuracy",
