@@ -49,7 +49,7 @@ def test_inference(name: str) -> None:
     with torch.no_grad():
         want = model(**arguments)
         for _ in range(2):
-            check = _value_check(lambda: copy.deepcopy(model).double()(**_wide(arguments)))
+            check = _value_check(name, lambda: copy.deepcopy(model).double()(**_wide(arguments)))
             assert not Comparison(check).compare("", want, compiled(**arguments))
     _is_one_graph(compiled)
 
@@ -79,18 +79,19 @@ def test_training(name: str) -> None:
 
     want = observe_training(model, arguments, lambda copy: copy)
     got = observe_training(model, arguments, wrap)
-    check = _value_check(lambda: observe_training(model, arguments, lambda copy: copy, wide=True))
+    check = _value_check(name, lambda: observe_training(model, arguments, lambda copy: copy, wide=True))
     assert not Comparison(check).compare("", want, got)
     if name != "whisper" or NO_RANDOM_BRANCH:
         _is_one_graph(compiled[0])
 
 
-def _value_check(exact: Callable[[], Any]) -> Exact | Float64Error:
+def _value_check(name: str, exact: Callable[[], Any]) -> Exact | Float64Error:
     """Returns the check of values: equal bits on the CPU.
 
-    While a model is traced, transformers masks attention in another way, for which PyTorch has other kernels on GPUs.
+    While a model is traced, transformers masks attention in another way, for which PyTorch has other kernels on GPUs,
+    and scans Mamba's states in another order.
     """
-    return Exact() if torch.get_default_device().type == "cpu" else Float64Error(exact)
+    return Exact() if torch.get_default_device().type == "cpu" and name != "mamba" else Float64Error(exact)
 
 
 def _wide(arguments: dict[str, Any]) -> dict[str, Any]:
