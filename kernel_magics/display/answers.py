@@ -116,12 +116,12 @@ def _value_lines(record: Record) -> Iterator[str]:
         return
     found = [first for c in record.compiles if c.accuracy and (first := first_inaccurate(c))]
     if not found:
-        yield f"{checked} {plural('value', checked)} compared with float64: none has a large error"
+        yield f"{checked} {plural('value', checked)} compared with float64, on random inputs: none has a large error"
         return
     first = min(found, key=lambda each: each.is_eagers)
     each = first.accuracy
     whose = "eager PyTorch has it, too: the precision is too low" if first.is_eagers else "the kernel's own"
-    yield f"the first value with a large error, {whose}:"
+    yield f"the first value with a large error on random inputs, {whose}:"
     if first.lines:
         yield f"  {_line(record, first.lines[0])}"
     if text := record.line_text(first.node):

@@ -290,7 +290,7 @@ def _accuracy_text(compile_: Compile) -> str:
     ours, eager = ("not finite" if e is None else f"{e:.1e}" for e in (worst.error, worst.eager))
     count = count_text(len(compile_.accuracy), "value")
     node = worst.node.rpartition("#")[2]
-    text = f"{count} compared with float64; the largest error: {node} {ours} (eager PyTorch: {eager})"
+    text = f"{count} compared with float64, on random inputs; the largest error: {node} {ours} (eager PyTorch: {eager})"
     first = first_inaccurate(compile_)
     if first is None:
         return text
