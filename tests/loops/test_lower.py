@@ -122,6 +122,18 @@ def test_integers(dtype: torch.dtype) -> None:
     check(lambda x, y: tuple(f(x, y) for f in program), x, y, tolerances=tolerances)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_shifts(dtype: torch.dtype) -> None:
+    """By all that C++ does not define, too: negative numbers, and more bits than there are."""
+    bits = 8 * dtype.itemsize
+    x = torch.randint(-(2**62), 2**62, (200,)).to(dtype)
+    by, one = torch.randint(-3, bits + 3, (200,)).to(dtype), torch.tensor([1])
+    numbers = (-1, 0, 1, bits - 1, bits, 70)
+    check(lambda x, by: [f for n in numbers for f in (x >> n, x << n)], x, by)
+    check(lambda x, by: (x >> by, x << by, torch.bitwise_left_shift(3, by), torch.bitwise_right_shift(100, by)), x, by)
+    check(lambda x, by: (x >> by, torch.bitwise_left_shift(x, by), torch.bitwise_right_shift(x, 2)), x, one)
+
+
 def test_negative_divisors_and_dividends() -> None:
     x = torch.arange(-7, 8)
     check(lambda x: (x // 3, x // -3, x % 3, x % -3, x.fmod(-3), x.div(-3, rounding_mode="trunc")), x)

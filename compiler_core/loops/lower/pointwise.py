@@ -204,6 +204,47 @@ def _logical(body: Body, x: Element, y: Element, op: str) -> Element:
 _register_by_name()
 
 
+def _shift(body: Body, x: Element | Number, by: Element | Number, op: str) -> Element:
+    """Lowers a shift; by a negative number, or by as many bits as there are, it shifts all of them out.
+
+    >>> lowered("aten.__rshift__(x, 40)", x="i32[4]")
+    rshift: for i0 < 4:
+        v0: i32 = load x[i0]
+        rshift: i32 = rshift(v0, 31)
+        store rshift[i0] = rshift
+
+    A shift to the left is a product with a power of two, which is defined for negative numbers, too.
+    """
+    dtype = next(a.dtype for a in (x, by) if isinstance(a, Element))
+    if dtype.is_floating_point or dtype is torch.bool:
+        raise NotLowered("eager's kernel raises on floats")
+    bits = 8 * dtype.itemsize
+    keeps_sign = op == "rshift" and dtype is not torch.uint8
+    if isinstance(by, Element):
+        fits = body.op("and", body.op("ge", by, 0), body.op("lt", by, bits))
+        inside = body.op("where", fits, by, 0, dtype=dtype)
+        power = body.op("lshift", body.cast(1, dtype), inside) if op == "lshift" else inside
+        shifted = body.op("rshift" if op == "rshift" else "mul", body.cast(x, dtype), power)
+        rest: Element | int = body.op("rshift", body.cast(x, dtype), bits - 1) if keeps_sign else 0
+        return body.op("where", fits, shifted, rest, dtype=dtype)
+    assert isinstance(x, Element)
+    if op == "rshift" and (keeps_sign or 0 <= by < bits):
+        return body.op("rshift", x, by if 0 <= by < bits else bits - 1)
+    is_last = op == "lshift" and by == bits - 1 and dtype is not torch.uint8
+    power_of_two = (-1 if is_last else 1) << int(by) if 0 <= by < bits else 0
+    return body.op("mul", x, power_of_two)
+
+
+def _register_shifts() -> None:
+    for op, name in (("lshift", "left"), ("rshift", "right")):
+        of_python, shift = getattr(aten, f"__{op}__"), getattr(aten, f"bitwise_{name}_shift")
+        overloads = (of_python.Tensor, of_python.Scalar, shift.Tensor, shift.Tensor_Scalar, shift.Scalar_Tensor)
+        pointwise(*overloads)(functools.partial(_shift, op=op))
+
+
+_register_shifts()
+
+
 @lowers(
     *(aten.clone.default, aten.contiguous.default, aten._to_copy.default, aten.lift_fresh_copy.default),
     torch.ops.prims.convert_element_type.default,
