@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
-from compiler_core.autograd.trace.decompositions import weight_norm, weight_norm_backward
+from compiler_core.autograd.trace.decompositions import (
+    im2col,
+    pixel_shuffle,
+    pixel_unshuffle,
+    weight_norm,
+    weight_norm_backward,
+)
 
 aten = torch.ops.aten
 
@@ -28,3 +36,20 @@ def test_weight_norm_of_a_vector_is_left_to_eager() -> None:
     v, g = torch.randn(4), torch.randn(4)
     assert weight_norm(v, g, 0) is NotImplemented
     assert weight_norm_backward(v, v, g, g, 0) is NotImplemented
+
+
+def test_windows_and_shuffled_pixels() -> None:
+    for shape, kernel, dilation, padding, stride in itertools.product(
+        ((2, 3, 9, 8), (3, 9, 8)), ((3, 2), (1, 1)), ((1, 1), (2, 1)), ((0, 0), (2, 1)), ((1, 1), (1, 2))
+    ):
+        x = torch.randn(shape)
+        arguments = (x, kernel, dilation, padding, stride)
+        torch.testing.assert_close(im2col(*arguments), aten.im2col(*arguments), rtol=0, atol=0)
+    for shape in ((8, 4, 6), (2, 8, 4, 6), (1, 2, 4, 4, 6)):
+        x = torch.randn(shape)
+        for ours, eager in ((pixel_shuffle, aten.pixel_shuffle), (pixel_unshuffle, aten.pixel_unshuffle)):
+            torch.testing.assert_close(ours(x, 2), eager(x, 2), rtol=0, atol=0)
+            assert ours(x, 2).is_contiguous()
+    for x in (torch.randn(2, 8, 3, 5).to(memory_format=torch.channels_last), torch.empty(2, 4, 0, 6)):
+        assert pixel_shuffle(x, 2) is NotImplemented
+    assert im2col(torch.ones(1, 1, 4, 4).long(), (2, 2), (1, 1), (0, 0), (1, 1)) is NotImplemented

@@ -305,6 +305,50 @@ def repeat(x: torch.Tensor, repeats: Sequence[int]) -> Any:
     return spread.clone(memory_format=torch.contiguous_format).view(sizes)
 
 
+@register_decomposition(aten.pixel_shuffle.default)
+def pixel_shuffle(x: torch.Tensor, factor: int) -> Any:
+    """Copies a permuted view."""
+    if not _is_filled_in_order(x):
+        return NotImplemented
+    *batch, channels, height, width = x.shape
+    divided = x.reshape(*batch, channels // factor**2, factor, factor, height, width)
+    moved = divided.movedim((-4, -3), (-3, -1)).clone(memory_format=torch.contiguous_format)
+    return moved.view(*batch, channels // factor**2, height * factor, width * factor)
+
+
+@register_decomposition(aten.pixel_unshuffle.default)
+def pixel_unshuffle(x: torch.Tensor, factor: int) -> Any:
+    """The inverse of `pixel_shuffle`."""
+    if not _is_filled_in_order(x):
+        return NotImplemented
+    *batch, channels, height, width = x.shape
+    divided = x.reshape(*batch, channels, height // factor, factor, width // factor, factor)
+    moved = divided.movedim((-3, -1), (-4, -3)).clone(memory_format=torch.contiguous_format)
+    return moved.view(*batch, channels * factor**2, height // factor, width // factor)
+
+
+def _is_filled_in_order(x: torch.Tensor) -> bool:
+    """Whether the result has the usual layout; of empty tensors, eager returns another shape."""
+    is_empty = any(isinstance(size, int) and size == 0 for size in x.shape)
+    return not is_empty and suggest_memory_format(x) is torch.contiguous_format
+
+
+@register_decomposition(aten.im2col.default)
+def im2col(
+    x: torch.Tensor, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> Any:
+    """Copies a view of the windows of the padded images."""
+    if not x.is_floating_point():
+        return NotImplemented
+    (high, wide), (down, across) = kernel, dilation
+    if any(padding):
+        x = aten.constant_pad_nd(x, [padding[1], padding[1], padding[0], padding[0]])
+    windows = x.unfold(-2, (high - 1) * down + 1, stride[0]).unfold(-2, (wide - 1) * across + 1, stride[1])
+    windows = windows[..., ::down, ::across].movedim((-2, -1), (-4, -3)).clone(memory_format=torch.contiguous_format)
+    *batch, channels, _, _, rows, columns = windows.shape
+    return windows.view(*batch, channels * high * wide, rows * columns)
+
+
 @register_decomposition(aten.slice_scatter.default)
 def slice_scatter(
     x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
