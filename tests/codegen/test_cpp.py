@@ -120,6 +120,15 @@ SHAPES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "a sum of everything": (lambda x: (x * x).sum(), (torch.randn(300_001),)),
     "extremes of everything": (lambda x: (x.max(), x.min(), (x > 9).any()), (torch.randn(300_001),)),
     "rows of two sizes": (lambda x: x.mean((0, 2)), (torch.randn(9, 20, 30).transpose(0, 2),)),
+    # loads under a condition, of which g++ 12 mixed up those of several neighbours in memory
+    "pixels with a margin": (
+        lambda x: F.pad(x, (1, 1, 1, 1)),
+        (torch.randn(2, 3, 9, 8).to(memory_format=torch.channels_last),),
+    ),
+    "pairs with a margin": (
+        lambda x: torch.stack([F.pad(x[:, 0], (1, 2)), F.pad(x[:, 1], (1, 2))], -1) * 2,
+        (torch.randn(100, 2),),
+    ),
     "lanes": (lambda x: x.sum(0), (torch.randn(50, 130),)),
     "many lanes": (lambda x: F.softmax(x.sin(), 0), (torch.randn(600, 600),)),
     "lanes of a batch": (lambda x: x.var(1), (torch.randn(4, 30, 70),)),

@@ -67,7 +67,7 @@ INTEGER_TEXTS = {
 RESERVED_NAMES = re.compile(
     r"""[ij]\d+(_tile)*|(in|out)_.*|.*_(part|all|nan|row|lane|run|wide|chunk|few|array|block)  # indices, arrays
     |block|tile|chunk|lanes?|fault|other|first|[fiu](8|16|32|64)|bf16|f16   # other names in printed kernels
-    |as_f32|as_bits|exp_f32|erf_f32|fma|each|total|widen|narrow|round|from|count|at|Count|INLINE|Nothing
+    |as_f32|as_bits|exp_f32|erf_f32|fma|each|total|widen|narrow|round|inside|from|count|at|Count|INLINE|Nothing
     |alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|compl|const|constexpr
     |continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if
     |inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public

@@ -180,6 +180,11 @@ static inline INLINE void each(i64 start, i64 end, Body body, Fold fold = {}) {
 }
 """
 
+INSIDE_SOURCE = """\
+// all bits are set if 0 <= at < size, else none: arithmetic, which compilers do not turn into a condition of a load
+static inline i64 inside(i64 at, i64 size) { return ((at - size) >> 63) & ~(at >> 63); }
+"""
+
 TOTAL_SOURCE = """\
 static inline f64 total(const f32* sums) { return ((f64)sums[0] + sums[1]) + ((f64)sums[2] + sums[3]); }
 """

@@ -21,7 +21,7 @@ from compiler_core.codegen.cpp.ops import (
     update,
     uses_running_sums,
 )
-from compiler_core.codegen.cpp.prelude import EACH_SOURCE, MAX_RUN, RUNNING_SUMS, TOTAL_SOURCE, prelude
+from compiler_core.codegen.cpp.prelude import EACH_SOURCE, INSIDE_SOURCE, MAX_RUN, RUNNING_SUMS, TOTAL_SOURCE, prelude
 from compiler_core.codegen.cpp.statements import FAULT, SourceWriter
 from compiler_core.codegen.cpp.vectors import SIMD, Loop, VectorPrinter, loop_of
 from compiler_core.codegen.source import KernelSource, choose_schedules
@@ -50,7 +50,13 @@ def generate(program: ir.Program, simd_math: Sequence[str] = (), schedules: Sche
     rows = any(isinstance(n, Accumulate) and n.place in ("row", "lanes") for n in nodes)
     exact = any(isinstance(n, For) and n.is_exact for n in nodes)
     sums = any(uses_running_sums(s) for k in kernels for s in k.scans)
-    helpers = [EACH_SOURCE if exact else "", TOTAL_SOURCE if rows else "", RUNNING_SUMS if sums else ""]
+    limited = any(isinstance(s, ir.Load) and s.within for k in kernels for s in k.body)
+    helpers = [
+        INSIDE_SOURCE if limited else "",
+        EACH_SOURCE if exact else "",
+        TOTAL_SOURCE if rows else "",
+        RUNNING_SUMS if sums else "",
+    ]
     text = SourceWriter((prelude(kernels, program.buffers, simd_math) + "".join(helpers)).splitlines())
     for loops in kernels:
         safe_point()

@@ -322,7 +322,8 @@ def range_cuts(loops: ir.Loops) -> tuple[int, list[Int]]:
             used = [k for k, stride in enumerate(address.strides) if stride]
             if len(used) == 1 and address.strides[used[0]] == 1 and not address.values:
                 found.setdefault(used[0], set()).update((-address.offset, size - address.offset))
-    for at, ends in found.items():
+    # the last index first: its loop has no conditions then, and those of other indices are the same for a vector
+    for at, ends in sorted(found.items(), reverse=True):
         try:
             inside = sorted(e for e in ends if 0 < e < loops.space[at])
         except Undecided:
