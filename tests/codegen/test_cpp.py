@@ -120,6 +120,12 @@ SHAPES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "a sum of everything": (lambda x: (x * x).sum(), (torch.randn(300_001),)),
     "extremes of everything": (lambda x: (x.max(), x.min(), (x > 9).any()), (torch.randn(300_001),)),
     "rows of two sizes": (lambda x: x.mean((0, 2)), (torch.randn(9, 20, 30).transpose(0, 2),)),
+    "short rows of rows": (lambda x: ((x * x).sum((0, 2)), x.amax((0, 2))), (torch.randn(37, 50, 13),)),
+    "many short rows of rows": (lambda x: (x.mean((0, 2)), x.any(2).all(0)), (torch.randn(300, 5, 13),)),
+    "updates at computed positions": (
+        lambda x: torch.zeros(20).index_add(0, (x * 20).long(), x.exp()),
+        (torch.rand(1000),),
+    ),
     # loads under a condition, of which g++ 12 mixed up those of several neighbours in memory
     "pixels with a margin": (
         lambda x: F.pad(x, (1, 1, 1, 1)),

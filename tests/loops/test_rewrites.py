@@ -33,6 +33,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
     "softmax": (f"aten.div(e := {SHIFTED}, aten.sum(e, [-1], True))", {"x": "f32[37, 130]"}),
     "columns": ("aten.sum(x, [0])", {"x": "f32[37, 130]"}),
     "two inner": ("aten.amax(x, [0, 2])", {"x": "f32[5, 37, 13]"}),
+    "updates": ("aten.index_add(y, 0, i, aten.exp(x))", {"x": "f32[130]", "y": "f32[7]", "i": "i64[130]"}),
     "mean": ("aten.mean(x, [-1])", {"x": "f32[37, 130]"}),
     "scan": ("aten.mul(aten.cumsum(x, -1), 2)", {"x": "f32[37, 130]"}),
     "half": ("aten.mul(aten.add(x, 1), 2)", {"x": "f16[37, 130]"}),
@@ -55,6 +56,9 @@ LEGAL = [
     ("softmax", "split(i0, 16)\nreorder(j0, i0)\nvectorize(i0)"),
     ("columns", "reorder(j0, i0)"),
     ("two inner", "split(i0, 8)\nreorder(j0, j1, i0)\nvectorize(i0)"),
+    ("two inner", "vectorize(j1)\nhoist(j1)  # the lanes of all rows are combined once"),
+    ("two inner", "split(j0, 2)\nvectorize(j1, 4)\nparallelize(j0_tile)"),
+    ("updates", "split(i0, 32)\ndistribute(i0)\nvectorize(i0)"),
     ("scan", "split(j0, 32)\ndistribute(j0)\nvectorize(j0)"),
     ("scan", "distribute(j0)\nvectorize(j0)\nparallelize(i0)"),
     ("scan", "split(j0, 50)\ndistribute(j0)"),
@@ -104,6 +108,8 @@ ILLEGAL = [
     ("rows", "distribute(j0)", "j0 is not an outer index"),
     ("scan", "parallelize(j0)", "a scan needs the elements of a row in order"),
     ("two inner", "vectorize(j0)", "j0 is not the last index of a row"),
+    ("two inner", "vectorize(j1)\nparallelize(j0)", "threads would share the accumulators of a row"),
+    ("updates", "vectorize(i0)", "the kernel updates elements whose positions are read from a tensor"),
     ("rows", "partial(i0)", "no value is accumulated over the rows"),
     ("elements", "split(i0, True)", "arguments are names of loops or values, and numbers, not True"),
     ("elements", "split(i0, 99999999999999999999)", "a block has at most 2,147,483,648 elements"),
@@ -133,10 +139,10 @@ NAMES = ("split", "split", "cut", "reorder", "reorder", "distribute", "hoist", "
 
 @functools.cache
 def loops_of(name: str) -> tuple[ir.Loops, dict[str, ir.Buffer]]:
-    """Returns the one kernel of a program, and its buffers."""
+    """Returns the last kernel of a program, and its buffers."""
     expression, inputs = PROGRAMS[name]
     program = rules.fuse(named(lower(graph(expression, "cpu", **inputs), "forward"), list(inputs))).program.numbered()
-    (loops,) = (step for step in program.steps if isinstance(step, ir.Loops))
+    *_, loops = (step for step in program.steps if isinstance(step, ir.Loops))
     return loops, program.buffers
 
 

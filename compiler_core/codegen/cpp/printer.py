@@ -6,8 +6,7 @@ distributed over threads, is decided by its schedule (`loops/schedule/cpu.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from compiler_core.codegen.cpp.ops import (
     accumulator,
@@ -226,19 +225,6 @@ class NestPrinter(VectorPrinter):
         of_block = [array for array in arrays if array and array.terms == ((node.index, node.block, 1),)]
         is_call = len(of_block) == 2 and node.size % 8 == 0 and 0 < node.size <= MAX_RUN
         return scan if is_call and not self._lane_index else None
-
-    @contextmanager
-    def _nested(self, chain: Sequence[For], pragma: str) -> Iterator[None]:
-        """Opens loops inside each other around what the caller prints."""
-        if not chain:
-            yield
-            return
-        node, *others = chain
-        before = self._ranges
-        self._ranges = {**before, node.index: (node.start, node.end)}
-        with self._opened(loop_of(node), pragma), self._nested(others, ""):
-            yield
-        self._ranges = before
 
     def _threads(self, chain: Sequence[For]) -> str:
         """Returns the OpenMP pragma of loops that are distributed over threads; empty if they are not."""

@@ -29,7 +29,7 @@ from compiler_core.codegen.cpp.ops import (
 )
 from compiler_core.codegen.cpp.statements import FAULT, StatementPrinter
 from compiler_core.loops import ir
-from compiler_core.loops.ir.nest import Do, For
+from compiler_core.loops.ir.nest import Do, For, walk
 from compiler_core.loops.schedule.vectors import live_in, loop_parts
 
 SIMD = "#pragma omp simd"
@@ -76,6 +76,19 @@ class VectorPrinter(StatementPrinter):
         with self._text.nested():
             yield
         self._line("}")
+
+    @contextmanager
+    def _nested(self, chain: Sequence[For], pragma: str) -> Iterator[None]:
+        """Opens loops inside each other around what the caller prints."""
+        if not chain:
+            yield
+            return
+        node, *others = chain
+        before = self._ranges
+        self._ranges = {**before, node.index: (node.start, node.end)}
+        with self._opened(loop_of(node), pragma), self._nested(others, ""):
+            yield
+        self._ranges = before
 
     def _argument_list(self) -> list[str]:
         """Returns the names of the function's parameters, for calls of another function."""
@@ -221,20 +234,30 @@ class VectorPrinter(StatementPrinter):
     # -- a sweep over a row ---------------------------------------------------------------------
 
     def _sweep(self, node: For, reductions: Sequence[ir.Reduce]) -> None:
-        """Prints a vector loop over a row, with an accumulator for each lane; at the end the lanes are combined."""
-        leaves, loop, around = _leaves(node), loop_of(node), self._suffix
-        self._suffix = "lane[lane]"
+        """Prints a vector loop over a row, with an accumulator for each lane; at the end the lanes are combined.
+
+        There may be loops around it, whose elements the lanes accumulate, too.
+        """
+        outermost, node = node, next(n for n in walk([node]) if isinstance(n, For) and n.is_vector)
+        is_inside = outermost is not node
+        leaves, around = _leaves(node), self._suffix
+        # inside loops, the rest that fills no vector has other lanes, which stay in other registers
+        count = node.lanes * (2 if is_inside else 1)
+        lane = f"{count} - 2 * lanes + lane" if is_inside else "lane"
+        self._suffix = f"lane[{lane}]"
         for reduce in reductions:
-            self._declare_accumulator(reduce, element_type(reduce), f"lane[{max(node.lanes, TOTAL_LANES)}]")
+            self._declare_accumulator(reduce, element_type(reduce), f"lane[{max(count, TOTAL_LANES)}]")
         has_positions, fault = _has_positions(leaves), f"{FAULT}_{self._sweeps}"
         self._sweeps += 1
         if has_positions:
-            self._line(f"i64 {fault}[{node.lanes}] = {{}};")
-            self._fault_variable = f"{fault}[lane]"
-        with self._block_loop(loop, node.lanes):
-            self._block_body(loop.name, leaves)
-        if reductions or has_positions:
+            self._line(f"i64 {fault}[{count}] = {{}};")
+            self._fault_variable = f"{fault}[{lane}]"
+        self._loops_of_lanes(outermost)
+        if is_inside:
+            self._line(f"each<{count}>(0, 0, Nothing(), [&](i32 lane, i32 other) INLINE {{")
+        elif reductions or has_positions:
             self._line("}, [&](i32 lane, i32 other) INLINE {")
+        if reductions or has_positions:
             with self._text.nested():
                 for reduce in reductions:
                     condition = f"if (other >= {TOTAL_LANES}) " if reduce.name in self._mean_sums else ""
@@ -248,6 +271,23 @@ class VectorPrinter(StatementPrinter):
             self._fault_variable = FAULT
             self._line(f"{FAULT} |= {fault}[0];")
         self._suffix = around
+
+    def _loops_of_lanes(self, node: For) -> None:
+        """Prints a vector loop, whose call of ``each`` the caller closes, or loops around it."""
+        if node.is_vector:
+            with self._block_loop(loop_of(node), node.lanes):
+                self._block_body(node.index, _leaves(node))
+            return
+        with self._nested([node], ""):
+            self._before_rounding = {}
+            for inside in node.body:
+                if isinstance(inside, Do):
+                    self._do(inside)
+                else:
+                    assert isinstance(inside, For)
+                    self._loops_of_lanes(inside)
+                    if inside.is_vector:
+                        self._line("});")
 
     def _declare_accumulator(self, reduce: ir.Reduce, kind: str, suffix: str) -> None:
         """Declares the accumulator of a reduction: a variable, or an array if `suffix` has brackets."""

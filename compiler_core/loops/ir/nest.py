@@ -125,7 +125,7 @@ class Accumulate:
     are the results if there is none.  `place` is where they are:
 
         row      one variable for each; sums of float32 are float64
-        lanes    an element for each lane of the vector loop, which is the body
+        lanes    an element for each lane of the vector loop, which is the body, or inside the loops that are
         block    an array with an element for each index of a block of outer indices
         few      one variable for each, in the element type, inside a loop over the outer indices of such a block
         columns  arrays over the inner indices, of stores that reduce over outer indices
@@ -200,8 +200,8 @@ class Nest:
 
     @property
     def in_blocks(self) -> list[For]:
-        """The loops inside accumulators of a block of rows: those over the elements, and then the one over the rows."""
-        blocks = (n for n in walk(self.body) if isinstance(n, Accumulate) and n.place == "block")
+        """The loops inside accumulators of lanes, and of a block of rows: over the elements, and then over the rows."""
+        blocks = (n for n in walk(self.body) if isinstance(n, Accumulate) and n.place in ("block", "lanes"))
         return [n for block in blocks for n in walk(block.body) if isinstance(n, For)]
 
     @property

@@ -19,9 +19,15 @@ from typing import Literal
 import torch
 
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.rewrites import ROW_BYTES, is_around_lanes, last_index_is_disjoint
+from compiler_core.loops.ir.nest import For, walk
+from compiler_core.loops.schedule.rewrites import (
+    ROW_BYTES,
+    SUM_BLOCK,
+    is_around_lanes,
+    last_index_is_disjoint,
+)
 from compiler_core.loops.schedule.script import Schedule
-from compiler_core.loops.schedule.vectors import converts_float16
+from compiler_core.loops.schedule.vectors import converts_float16, loads_float16
 from compiler_core.support.size_expr import Int, Size, Undecided, hint, prod
 
 KernelKind = Literal["elementwise", "scatter", "rows", "short rows", "mix order", "lanes"]
@@ -40,8 +46,6 @@ MAX_LANES = 256
 """The maximum number of outer indices in a block of lanes."""
 LONG_ROW_BLOCK = 4096
 """Elements of a long row that one thread processes at a time, if there are too few rows for all threads."""
-SUM_BLOCK = 512
-"""Elements of a long row that are summed in float, before the sum is added to the row's sum in double."""
 SCAN_BLOCK = 128
 """Elements of a row that a scan processes at a time, between the loops before and after it."""
 SUMMED_BLOCK = 256
@@ -52,9 +56,13 @@ COLUMN_ROWS = 8
 """Rows whose columns are summed in the element type: more are not faster, and less accurate."""
 CONVERTED_BLOCK = 128
 """Elements of float16 that a thread converts at a time, if a single loop is distributed over threads."""
+MIN_DISTRIBUTED_COST = 4
+"""The least cost of what is computed for an update, for which it is computed in vectors, apart from the update."""
 MIN_STORED_COST = 10
 PARALLEL_COST = 1 << 19
 """Kernels that cost less (in additions, loads and stores) run on one thread."""
+SHORT_ROWS = 3
+"""The lanes of short rows are combined once for several of them, if more than so many may be summed in float."""
 MIN_PARALLEL_ROWS = 8
 """With fewer outer indices, threads share the inner loop of each row instead."""
 MIN_THREADED_LOOPS = 64
@@ -148,10 +156,17 @@ def _vectorize_elements(made: Schedule, last: str) -> None:
 
 def _schedule_scatter(made: Schedule, work: Int) -> None:
     loops = made.loops
+    names = loops.index_names
+    last = names[-1]
     if not last_index_is_disjoint(loops):
+        computed = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
+        if not loops.inner and hint(loops.outer[-1]) >= SCAN_BLOCK and computed >= MIN_DISTRIBUTED_COST:
+            made.apply("split", last, SCAN_BLOCK, reason="positions and values of a block fit the L1 cache")
+            made.apply("distribute", last, reason="only the updates need the elements in order")
+            made.apply("vectorize", last, reason="positions and values do not depend on each other")
         return
-    names, size = loops.index_names, loops.outer[-1]
-    last, step = names[-1], -(-size // (8 * 64)) * 64 if isinstance(size, int) else 512
+    size = loops.outer[-1]
+    step = -(-size // (8 * 64)) * 64 if isinstance(size, int) else 512
     made.apply("split", last, step, reason="blocks of positions that no two rows share")
     made.apply("reorder", f"{last}_tile", *names[:-1], last, reason="one thread updates all rows of a block, in order")
     made.apply_if_changed("hoist", last, reason=f"the same for each {last}")
@@ -183,9 +198,8 @@ def _sums_in_memory(made: Schedule) -> bool:
     loops, last = made.loops, made.loops.index_names[-1]
     if len(loops.body) > MAX_JAMMED_STATEMENTS or not isinstance(loops.inner[-1], int) or loops.inner[-1] < COLUMN_ROWS:
         return False
-    halves = any(isinstance(s, ir.Load) and s.dtype is torch.float16 for s in loops.body)
     sums = any(isinstance(s, ir.Reduce) and s.op == "sum" and s.dtype.is_floating_point for s in loops.body)
-    return sums and not halves and any(is_around_lanes(made.nest, loop) for loop in made.nest.find(last))
+    return sums and not loads_float16(loops) and any(is_around_lanes(made.nest, loop) for loop in made.nest.find(last))
 
 
 def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:
@@ -213,11 +227,14 @@ def _schedule_rows(made: Schedule, kind: KernelKind, work: Int) -> None:
         made.apply("distribute", last, reason="only the scan itself needs the elements in order")
     elif is_long:
         made.apply("split", last, SUM_BLOCK, reason="sums of float32 are added in float64 from block to block")
+    elif len(loops.inner) > 1 and SHORT_ROWS * length < SUM_BLOCK and hint(loops.inner[-2]) * length > SUM_BLOCK:
+        made.apply("split", names[-2], SUM_BLOCK // length, reason="the lanes of several short rows are combined once")
     made.apply("vectorize", last, reason="the last index of a row is contiguous")
     if kind != "rows" or isinstance(loops.outer_numel, Size) or loops.outer_numel >= MIN_PARALLEL_ROWS:
         _use_threads(made, work, around)
         return
-    inner = [*names[rank:-1], *([f"{last}_tile"] if is_long else [])]
+    free = dict.fromkeys(n.index for n in walk(made.nest.body) if isinstance(n, For) and n.index not in names[:rank])
+    inner = [index for index in free if not any(loop.index == index for loop in made.nest.in_blocks)]
     if work and inner and _has_sweep_without_scan(loops):
         at_call = {"condition": _condition(work)} if isinstance(work, Size) else {}
         made.apply("parallelize", inner[0], reason="rows are too few: threads share each of them", **at_call)

@@ -11,12 +11,17 @@ import ast
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
-import torch
-
 from compiler_core.errors import UsageError
 from compiler_core.loops import ir
 from compiler_core.loops.ir.nest import Accumulate, Do, For, If, Local, Nest, Node, map_nodes, statements, walk
-from compiler_core.loops.schedule.vectors import converts_float16, is_scan, lane_count, live_in, loop_parts
+from compiler_core.loops.schedule.vectors import (
+    converts_float16,
+    is_ordered,
+    lane_count,
+    live_in,
+    loads_float16,
+    loop_parts,
+)
 from compiler_core.support.size_expr import Int, Size, hint, prod
 
 MAX_BLOCK = 1 << 31
@@ -31,6 +36,8 @@ MAX_CHUNK = 4096
 """The maximum number of elements whose values are kept in arrays around a scan."""
 ROW_BYTES = 32 * 1024
 """Values of a row are kept up to this size."""
+SUM_BLOCK = 512
+"""Elements that are summed in float, before the sum is added to the row's sum in double."""
 EQUAL_POSITIONS = "the kernel updates elements whose positions are read from a tensor, and they may be equal"
 
 
@@ -229,7 +236,8 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
     Values that a later loop needs are kept in arrays, so the loop must run through a block, or have few elements.
     With `each`, the statements between two sweeps are in another loop.
 
-    A loop over elements with a scan is distributed over what is before the scan, the scan, and what is after it.
+    A loop over elements with a scan is distributed over what is before the scan, the scan, and what is after it; so is
+    a loop that adds to elements whose positions are read from a tensor.
 
     >>> rewritten("aten.mul(aten.cumsum(x, 1), 2)", "split(j0, 32)\\ndistribute(j0)", x="f32[8, 64]")
     forward_0:
@@ -248,8 +256,9 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
                         mul: f32 = mul(cumsum, 2.0)
                         store mul[64*i0 + j0] = mul
     """
-    if index in nest.loops.index_names[len(nest.loops.outer) :] and nest.loops.scans:
-        return _distribute_scans(nest, index)
+    rank, names = len(nest.loops.outer), nest.loops.index_names
+    if (nest.loops.scans and index in names[rank:]) or (nest.loops.scatters and index == names[-1]):
+        return _distribute_ordered(nest, index)
     loops = _outer_loops(nest, index)
     counts = [loop.size or loop.end for loop in loops]
     are_few = all(isinstance(n, int) and n <= MAX_DISTRIBUTED for n in counts)
@@ -265,10 +274,15 @@ def distribute(nest: Nest, index: str, each: bool = False) -> Nest:
     return change_loops(nest, index, change)
 
 
-def _distribute_scans(nest: Nest, index: str) -> Nest:
-    """Distributes the loops over `index` that have a scan in them."""
-    loops = [loop for loop in found_loops(nest, index) if _has_scan(loop)]
+def _distribute_ordered(nest: Nest, index: str) -> Nest:
+    """Distributes the loops over `index` that have a scan or an update in them."""
+    loops = [loop for loop in found_loops(nest, index) if _has_order(loop)]
     expect(bool(loops), f"the loops over {index} have loops inside, or no scan")
+    updated = {s.buffer for s in nest.loops.body if isinstance(s, ir.Store) and s.mode != "="}
+    others = {
+        s.buffer for s in nest.loops.body if isinstance(s, ir.Load) or (isinstance(s, ir.Store) and s.mode == "=")
+    }
+    expect(updated.isdisjoint(others), "the kernel reads what it updates")
     expect(not any(loop.is_vector for loop in loops), f"distribute {index} before it is vectorised")
     counts = [loop.size or loop.end for loop in loops]
     are_few = all(isinstance(n, int) and n <= MAX_CHUNK for n in counts)
@@ -278,13 +292,13 @@ def _distribute_scans(nest: Nest, index: str) -> Nest:
 
     def change(loop: For) -> Sequence[Node]:
         leaves = [n for n in loop.body if isinstance(n, Do)]
-        parts = loop_parts(leaves, is_scan, lambda do: do.arguments) if loop in loops else []
-        return _around_scans(loop, leaves, parts) if len(parts) > 1 else [loop]
+        parts = loop_parts(leaves, is_ordered, lambda do: do.arguments) if loop in loops else []
+        return _around_ordered(loop, leaves, parts) if len(parts) > 1 else [loop]
 
     return change_loops(nest, index, change)
 
 
-def _around_scans(loop: For, leaves: Sequence[Do], parts: Sequence[Sequence[Do]]) -> list[Node]:
+def _around_ordered(loop: For, leaves: Sequence[Do], parts: Sequence[Sequence[Do]]) -> list[Node]:
     """Returns a loop for each part, and the arrays of the values that pass between them."""
     made = {do.value: do for do in leaves if do.value}
     needed = [sorted(live_in(part, lambda do: do.arguments) & made.keys()) for part in parts]
@@ -299,12 +313,12 @@ def _around_scans(loop: For, leaves: Sequence[Do], parts: Sequence[Sequence[Do]]
     return found
 
 
-def _has_scan(loop: For) -> bool:
-    return any(isinstance(node, Do) and is_scan(node) for node in loop.body)
+def _has_order(loop: For) -> bool:
+    return any(isinstance(node, Do) and is_ordered(node) for node in loop.body)
 
 
 def _is_distributed(nest: Nest) -> bool:
-    """Whether a loop over elements is distributed around a scan."""
+    """Whether a loop over elements is distributed around a scan or an update."""
     return any(isinstance(node, Local) and node.name == "chunk" for node in walk(nest.body))
 
 
@@ -498,8 +512,6 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
     expect(index in loops.index_names, f"{index} runs over blocks; vectorize the loop through a block")
     is_inner = index in loops.index_names[len(loops.outer) :]
     expect(not is_inner or index == loops.index_names[-1], f"{index} is not the last index of a row")
-    is_checked = loops.scatters and not (index == loops.index_names[-1] and last_index_is_disjoint(loops))
-    expect(not is_checked, EQUAL_POSITIONS)
     expect(
         any(all(isinstance(n, Do) for n in loop.body) for loop in found), f"there are loops inside those over {index}"
     )
@@ -510,12 +522,17 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
     ]
     expect(not any(loop.is_threaded for loop in found) or not together, f"{index} shares threads with a loop around it")
 
-    free = any(nest.lane_index or not _has_scan(loop) for loop in found)
-    expect(free, f"a scan needs the elements of a row in order: distribute {index} first")
+    is_apart = loops.scatters and index == loops.index_names[-1] and last_index_is_disjoint(loops)
+
+    def keeps_order(loop: For) -> bool:
+        return not is_apart and not nest.lane_index and _has_order(loop)
+
+    scan = f"a scan needs the elements of a row in order: distribute {index} first"
+    expect(not all(map(keeps_order, found)), EQUAL_POSITIONS if loops.scatters else scan)
 
     def change(node: Node) -> Sequence[Node]:
         if isinstance(node, For) and node.index == index and all(isinstance(n, Do) for n in node.body):
-            if _has_scan(node) and not nest.lane_index:
+            if keeps_order(node):
                 return [node]
             exact = is_inner or converts_float16(loops, node)
             expect(not (exact and node.is_threaded), f"split {index} first: threads share its blocks")
@@ -530,17 +547,29 @@ def vectorize(nest: Nest, index: str, lanes: int = 0) -> Nest:
 
 def _with_lanes(node: Accumulate) -> Accumulate:
     """Returns accumulators of a sweep with those of its vector loops."""
-    if len(node.body) == 1 and isinstance(node.body[0], For) and node.body[0].is_vector:
+    if len(node.body) == 1 and _is_of_lanes(node.body[0]):
         return replace(node, place="lanes")
 
-    def change(inside: Node) -> Sequence[Node]:
-        if not isinstance(inside, For) or not inside.is_vector:
-            return [inside]
-        leaves = {id(do.statement) for do in statements(inside.body)}
-        added = tuple(r for r in node.reductions if id(r) in leaves)
-        return [Accumulate(added, (), (inside,), "lanes")] if added else [inside]
+    def change(inside: Node) -> Node:
+        if isinstance(inside, For) and (inside.is_vector or _is_of_lanes(inside)):
+            leaves = {id(do.statement) for do in statements([inside])}
+            added = tuple(r for r in node.reductions if id(r) in leaves)
+            return Accumulate(added, (), (inside,), "lanes") if added else inside
+        return replace(inside, body=tuple(map(change, inside.body))) if isinstance(inside, For) else inside
 
-    return replace(node, body=map_nodes(node.body, change))
+    return replace(node, body=tuple(map(change, node.body)))
+
+
+def _is_of_lanes(node: Node) -> bool:
+    """Whether a node is a vector loop, or loops around one with few elements in all.
+
+    Their accumulators are combined once then; as many elements are added in float32 as of one long row.
+    """
+    chain = chain_from(node) if isinstance(node, For) else []
+    elements = prod(loop.size or loop.end for loop in chain)
+    are_few = isinstance(elements, int) and elements <= SUM_BLOCK
+    are_plain = not any(loop.is_threaded or loop.step != 1 for loop in chain)
+    return bool(chain) and chain[-1].is_vector and (len(chain) == 1 or (are_few and are_plain))
 
 
 def jam(nest: Nest, index: str, count: int) -> Nest:
@@ -572,8 +601,7 @@ def jam(nest: Nest, index: str, count: int) -> Nest:
     expect(
         all(isinstance(loop.end, int) for loop in found), f"the number of elements of {index} is known at the call only"
     )
-    halves = any(isinstance(s, ir.Load) and s.dtype is torch.float16 for s in nest.loops.body)
-    expect(not halves, "float16 is converted for all rows of a block at a time")
+    expect(not loads_float16(nest.loops), "float16 is converted for all rows of a block at a time")
     tile = f"{index}_tile"
 
     def change(loop: For) -> Sequence[Node]:

@@ -73,9 +73,15 @@ def _memory_type(loops: ir.Loops, access: ir.Load | ir.Store) -> torch.dtype:
     return access.dtype if isinstance(access, ir.Load) else loops.dtype(access.value)
 
 
-def is_scan(do: Do) -> bool:
-    """Whether a leaf executes a scan."""
-    return isinstance(do.statement, ir.Scan) and do.how != "read"
+def is_ordered(do: Do) -> bool:
+    """Whether a leaf needs the elements in order: a scan, or a store that adds to an element that others may add to."""
+    s = do.statement
+    return (isinstance(s, ir.Scan) and do.how != "read") or (isinstance(s, ir.Store) and s.mode != "=")
+
+
+def loads_float16(loops: ir.Loops) -> bool:
+    """Whether float16 is loaded, which is converted for whole vectors."""
+    return any(isinstance(s, ir.Load) and s.dtype is torch.float16 for s in loops.body)
 
 
 # -- loop distribution --------------------------------------------------------------------------
