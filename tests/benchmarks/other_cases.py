@@ -1,4 +1,4 @@
-"""Four dozen programs that no kernel was tuned with when they were written, to check that results generalize.
+"""Programs that no kernel was tuned with when they were written, to check that results generalize.
 
 `bench_cases --others` measures them.  Fix what they show by changes that apply to other programs as well.
 """
@@ -325,6 +325,50 @@ def depthwise_by_hand(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 @case(lambda m: [m.matrix().t().contiguous().t(), m.matrix(), m.row().expand(m.rows, -1)])
 def mixed_strides(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return x * y + b.exp()
+
+
+# ---- bits, windows, stencils (added on 2026-11-30 at 23:00 UTC, before the rules and lowerings that they led to)
+
+
+def _integers(m: Make, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randint(0, 2**31 - 1, (m.rows, m.columns), dtype=dtype, device=m.device)
+
+
+@case(lambda m: [_integers(m, torch.int32)])
+def set_bits(x: torch.Tensor) -> torch.Tensor:
+    x = x - ((x >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    return ((((x + (x >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24) & 0xFF
+
+
+@case(lambda m: [_integers(m, torch.int64)])
+def mixed_hash(x: torch.Tensor) -> torch.Tensor:
+    x = (x ^ (x >> 30)) * -4658895280553007687
+    x = (x ^ (x >> 27)) * -7723592293110705685
+    return (x ^ (x >> 31)) % 1024
+
+
+@case(lambda m: [torch.randn(*[max(4, round((m.rows * m.columns) ** (1 / 3)))] * 3, dtype=m.dtype, device=m.device)])
+def heat_step(u: torch.Tensor) -> torch.Tensor:
+    center = u[1:-1, 1:-1, 1:-1]
+    near = u[2:, 1:-1, 1:-1] + u[:-2, 1:-1, 1:-1] + u[1:-1, 2:, 1:-1]
+    near = near + u[1:-1, :-2, 1:-1] + u[1:-1, 1:-1, 2:] + u[1:-1, 1:-1, :-2]
+    return F.pad(center + 0.05 * (near - 6 * center), (1, 1, 1, 1, 1, 1))
+
+
+@case(lambda m: [_points(m, 9 * 16 * 16 * 16)[:, : 16 * 16 * 16].reshape(-1, 16, 16, 16)])
+def windows_of_images(x: torch.Tensor) -> torch.Tensor:
+    return F.unfold(x, 3, padding=1).relu()
+
+
+@case(lambda m: [_points(m, 64 * 16 * 16).view(-1, 64, 16, 16)])
+def shuffled_pixels(x: torch.Tensor) -> torch.Tensor:
+    return F.pixel_shuffle(x, 2) * 0.5 + 0.5
+
+
+@case(lambda m: [_points(m, 3 * 64 * 64).view(-1, 64, 64, 3).permute(0, 3, 1, 2)])
+def margins_of_pixels(x: torch.Tensor) -> torch.Tensor:
+    return F.pad(x, (2, 2, 2, 2)).relu()
 
 
 def _momentum_state(m: Make) -> Tensors:
