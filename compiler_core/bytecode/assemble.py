@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 from compiler_core.bytecode import opset
 from compiler_core.bytecode.flow import stack_size
@@ -173,7 +173,9 @@ class _Tables:
         opname, instruction = directed
         if opname in opset.PAIRS:
             return self._pair(instruction)
-        number, arg = opset.number(opname), instruction.arg or 0
+        if opname == "LOAD_CONST" and opset.is_small_int(instruction.argval) and instruction.arg is None:
+            return [_Unit("LOAD_SMALL_INT", cast(int, instruction.argval))]
+        number, arg = opset.number(opname), opset.SUBSCRIPT if opset.is_subscript(opname) else instruction.arg or 0
         if number in opset.HAS_CONST:
             arg = self._const(instruction)
         elif number in opset.HAS_NAME:

@@ -101,21 +101,27 @@ def instruction_indices(instructions: Sequence[Instruction]) -> dict[Instruction
 def disassemble(code: CodeType) -> list[Instruction]:
     """Returns the instructions of `code`, without CACHE and EXTENDED_ARG.  Raises `InvalidBytecode` for malformed code.
 
-    On 3.13 a LOAD_FAST that pushes a cell for a closure becomes a LOAD_CLOSURE, as on 3.11 and 3.12.
+    On 3.13 a LOAD_FAST that pushes a cell for a closure becomes a LOAD_CLOSURE, as on 3.11 and 3.12.  What 3.14 has new
+    names for gets the old ones (`opset.SPELLED`, BINARY_SUBSCR), and its NOT_TAKEN, which does nothing, is left out.
     """
     operands = _Operands(code)
     positions = list(code.co_positions())
     instructions: list[Instruction] = []
     jumps: list[tuple[Instruction, int]] = []
     at: dict[int, Instruction] = {}
+    left_out: list[int] = []
     for unit in raw_units(code.co_code):
         if not opset.is_supported(unit.opname) or unit.end > len(code.co_code):
             raise InvalidBytecode(f"{unit.opname} is not a whole instruction of this Python", unit.start)
         if unit.offset // 2 >= len(positions):
             raise InvalidBytecode("the line table ends before here", unit.start)
+        if unit.opname == "NOT_TAKEN":
+            left_out.append(unit.start)
+            continue
         instruction = Instruction(unit.opname, positions=Positions(*positions[unit.offset // 2]), offset=unit.start)
         operands.read(instruction, unit.arg)
-        at[unit.start] = instruction
+        at |= dict.fromkeys((*left_out, unit.start), instruction)
+        left_out.clear()
         instructions.append(instruction)
         if opset.number(unit.opname) in opset.HAS_JUMP:
             jumps.append((instruction, unit.end + (-2 if "BACKWARD" in unit.opname else 2) * unit.arg))
@@ -234,6 +240,11 @@ class _Operands:
             instruction.arg, instruction.argval = arg, self._argval(instruction.opname, arg)
         except IndexError:
             raise InvalidBytecode(f"{instruction.opname} {arg} is outside its table", _start(instruction)) from None
+        if instruction.opname == "BINARY_OP" and arg == opset.SUBSCRIPT:
+            instruction.opname, instruction.arg, instruction.argval = "BINARY_SUBSCR", None, None
+        elif instruction.opname == "LOAD_SMALL_INT":
+            instruction.arg = None
+        instruction.opname = opset.SPELLED.get(instruction.opname, instruction.opname)
 
     def _argval(self, opname: str, arg: int) -> object:
         number = opset.number(opname)
@@ -241,7 +252,7 @@ class _Operands:
             return self._code.co_consts[arg]
         if number in opset.HAS_NAME:
             return self._code.co_names[arg >> opset.flag_bits(opname)]
-        if opname in opset.PAIRS:
+        if opset.SPELLED.get(opname, opname) in opset.PAIRS:
             return self._slots[arg >> 4].name, self._slots[arg & 15].name
         if number in opset.HAS_LOCAL or number in opset.HAS_FREE:
             return self._slots[arg].name
@@ -249,6 +260,10 @@ class _Operands:
             return None
         if opname in opset.INTRINSICS:
             return opset.INTRINSICS[opname][arg]
+        if opname == "LOAD_COMMON_CONSTANT":
+            return opset.COMMON_CONSTANTS[arg]
+        if opname == "LOAD_SPECIAL":
+            return opset.SPECIAL_METHODS[arg]
         if opname == "COMPARE_OP":
             return opset.compare_symbol(arg)
         return opset.BINARY_OPERATORS[arg] if opname == "BINARY_OP" else arg

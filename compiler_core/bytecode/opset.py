@@ -15,9 +15,9 @@ EXTENDED_ARG = dis.EXTENDED_ARG
 
 HAS_CONST = frozenset(dis.hasconst)
 HAS_NAME = frozenset(dis.hasname)
-HAS_LOCAL = frozenset(dis.haslocal)
-HAS_FREE = frozenset(dis.hasfree)
-HAS_JUMP = frozenset(dis.hasjrel)
+HAS_FREE = frozenset(dis.hasfree) | {opcode.opmap["LOAD_DEREF"]}  # 3.14 has it among those of locals
+HAS_LOCAL = frozenset(dis.haslocal) - HAS_FREE
+HAS_JUMP = frozenset(dis.hasjrel) - {opcode.opmap.get("END_ASYNC_FOR")}  # whose operand is for monitoring only
 
 PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
@@ -45,6 +45,18 @@ JUMP_CONDITIONS = {
 """Of the jumps that pop a condition: its truth if they jump."""
 JUMP_OR_POP_CONDITIONS = {"JUMP_IF_TRUE_OR_POP": True, "JUMP_IF_FALSE_OR_POP": False}
 """The same of those that pop the condition only if they do not jump."""
+
+SPELLED = {
+    "LOAD_FAST_BORROW": "LOAD_FAST",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LOAD_FAST_LOAD_FAST",
+    "LOAD_SMALL_INT": "LOAD_CONST",
+}
+"""The instructions of 3.14 that `disassemble` gives as others which do the same.
+
+A borrowed reference must not outlive what the local has; code whose parts move does not rely on that.
+"""
+SUBSCRIPT = 26
+"""The operand of BINARY_OP that stands for BINARY_SUBSCR, since 3.14."""
 
 NEEDS_FRAME = frozenset({
     "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "LOAD_DEREF",
@@ -79,18 +91,32 @@ BINARY_OPERATORS = tuple(symbol for _, symbol in _OPERATORS)
 """From the operand of BINARY_OP to ``+``, ``-=`` ..."""
 
 
+COMMON_CONSTANTS: Sequence[object] = getattr(opcode, "_common_constants", ())
+SPECIAL_METHODS: Sequence[str] = [getattr(each, "name", each) for each in getattr(opcode, "_special_method_names", ())]
+"""The meaning of the operands of LOAD_COMMON_CONSTANT and LOAD_SPECIAL (since 3.14)."""
+
+
 @cache
 def number(opname: str) -> int:
-    """Returns the opcode of `opname`.  Since 3.13, LOAD_CLOSURE is a LOAD_FAST."""
+    """Returns the opcode of `opname`.
+
+    Since 3.13, LOAD_CLOSURE is a LOAD_FAST; since 3.14, BINARY_SUBSCR is a BINARY_OP.
+    """
     if opname == "LOAD_CLOSURE" and VERSION >= (3, 13):
         return opcode.opmap["LOAD_FAST"]
-    return opcode.opmap[opname]
+    return opcode.opmap["BINARY_OP" if is_subscript(opname) else opname]
+
+
+def is_subscript(opname: str) -> bool:
+    """Whether it is BINARY_SUBSCR, where that is a BINARY_OP with the operand `SUBSCRIPT`."""
+    return opname == "BINARY_SUBSCR" and VERSION >= (3, 14)
 
 
 @cache
 def is_supported(opname: str) -> bool:
     """Returns whether this version can execute `opname`.  Pseudo instructions have numbers above 255."""
-    return opname in opcode.opmap and number(opname) <= 255 and opname not in _INTERPRETER_ONLY
+    is_known = opname in opcode.opmap or is_subscript(opname)
+    return is_known and number(opname) <= 255 and opname not in _INTERPRETER_ONLY
 
 
 @cache
@@ -104,8 +130,13 @@ def takes_operand(opname: str) -> bool:
 def cache_units(opname: str) -> int:
     """Returns the number of inline cache units after `opname`."""
     if isinstance(_CACHE_ENTRIES, dict):
-        return int(_CACHE_ENTRIES.get(opname, 0))
+        return int(_CACHE_ENTRIES.get("BINARY_OP" if is_subscript(opname) else opname, 0))
     return int(_CACHE_ENTRIES[number(opname)])
+
+
+def is_small_int(value: object) -> bool:
+    """Whether this version has an instruction for this constant."""
+    return VERSION >= (3, 14) and type(value) is int and 0 <= value < 256
 
 
 def flag_bits(opname: str) -> int:
@@ -119,7 +150,7 @@ def compare_symbol(operand: int) -> str:
 
 
 _LEAST_DEPTHS = {
-    1: "GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER BEFORE_WITH "
+    1: "LOAD_SPECIAL POP_ITER GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER BEFORE_WITH "
     "BEFORE_ASYNC_WITH CONVERT_VALUE FORMAT_SIMPLE FOR_ITER IMPORT_FROM LIST_TO_TUPLE LOAD_ATTR LOAD_METHOD "
     "LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO RETURN_VALUE "
     "STORE_FAST_LOAD_FAST TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE "
@@ -127,7 +158,7 @@ _LEAST_DEPTHS = {
     2: "BINARY_OP BINARY_SUBSCR CALL_INTRINSIC_2 CHECK_EG_MATCH CHECK_EXC_MATCH COMPARE_OP CONTAINS_OP END_SEND "
     "FORMAT_WITH_SPEC IMPORT_NAME IS_OP MATCH_KEYS PREP_RERAISE_STAR SEND SET_FUNCTION_ATTRIBUTE",
     3: "BINARY_SLICE CLEANUP_THROW LOAD_SUPER_ATTR MATCH_CLASS",
-    4: "WITH_EXCEPT_START",
+    4 if VERSION < (3, 14) else 5: "WITH_EXCEPT_START",
 }
 _DEPTHS = {name: depth for depth, names in _LEAST_DEPTHS.items() for name in names.split()}
 _COUNTED_DEPTHS = {
@@ -147,7 +178,7 @@ _COUNTED_DEPTHS = {
 def _flag_depth(opname: str, flags: int) -> int | None:
     """Returns how many values an instruction needs on the stack if its operand is a set of flags, else None."""
     if opname == "CALL_FUNCTION_EX":
-        return 3 + (flags & 1)
+        return 3 + (flags & 1) if VERSION < (3, 14) else 4
     if opname == "FORMAT_VALUE":
         return 1 + bool(flags & 4)
     if opname == "MAKE_FUNCTION":
@@ -172,4 +203,6 @@ def stack_effect(opname: str, operand: int | None, jump: bool) -> int:
     """Returns the net change of the stack depth if the instruction jumps, or if it does not."""
     if opname == "RETURN_GENERATOR":
         return 1  # the value first sent in; `dis` counts it since 3.13 only
+    if is_subscript(opname):
+        operand = SUBSCRIPT
     return dis.stack_effect(number(opname), (operand or 0) if takes_operand(opname) else None, jump=jump)

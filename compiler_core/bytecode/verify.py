@@ -180,8 +180,9 @@ def _check_adjacent(instructions: Sequence[Instruction], at: int, code: CodeType
         raise _invalid(instruction, "must hold names, at most as many as the call that follows has arguments")
     if name == "COPY_FREE_VARS" and (at != 0 or instruction.arg != len(code.co_freevars)):
         raise _invalid(instruction, f"must come first and copy {len(code.co_freevars)}")
-    if name == "END_FOR" and opset.VERSION >= (3, 13) and follower != "POP_TOP":
-        raise _invalid(instruction, f"must be followed by POP_TOP, not {follower}")
+    pops_iterator = "POP_TOP" if opset.VERSION < (3, 14) else "POP_ITER"
+    if name == "END_FOR" and opset.VERSION >= (3, 13) and follower != pops_iterator:
+        raise _invalid(instruction, f"must be followed by {pops_iterator}, not {follower}")
     if opset.VERSION >= (3, 12):
         if name == "FOR_ITER" and target and target.opname != "END_FOR":
             raise _invalid(instruction, f"must jump to an END_FOR, not {target.opname}")

@@ -54,7 +54,7 @@ from compiler_core.resume.resume_functions import (
 )
 
 _ARGUMENTS, _BODY, _ITEM = "__arguments", "__body", "__item"
-_STAYS_IN_LOOP_FUNCTION = frozenset({"POP_TOP", "SWAP", "NOP", "END_FOR"})
+_STAYS_IN_LOOP_FUNCTION = frozenset({"POP_TOP", "POP_ITER", "SWAP", "NOP", "END_FOR"})
 """What follows a loop and is no part of a statement: it only drops the iterator."""
 _RETURNED = frozenset({"LOAD_CONST", "LOAD_FAST"})
 _OF_LENGTH = frozenset({

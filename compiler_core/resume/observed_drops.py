@@ -32,7 +32,7 @@ _FILES = (io.open, pathlib.Path.open)
 _MAKERS = (tempfile.TemporaryDirectory, tempfile.TemporaryFile, tempfile.NamedTemporaryFile)
 _COMPRESSED = ("gzip", "bz2", "lzma", "codecs")
 """Modules with an ``open``."""
-_KEEPING = frozenset({"BEFORE_WITH", "GET_ITER", "STORE_ATTR", "STORE_SUBSCR"})
+_KEEPING = frozenset({"BEFORE_WITH", "LOAD_SPECIAL", "GET_ITER", "STORE_ATTR", "STORE_SUBSCR"})
 """Instructions that keep the object on top of the stack, or end it themselves."""
 _RETURNING = frozenset({"RETURN_VALUE", "YIELD_VALUE"})
 

@@ -53,7 +53,9 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
         return BreakingCode()
     # the arguments of a call have other places than the call, unless it is that of ``__exit__`` with None
     leaves_with = before.opname == "LOAD_CONST" and instruction.opname == "CALL" and before.positions == positions
-    if leaves_with or instruction.opname.startswith(("TO_BOOL", "POP_JUMP", "BEFORE_WITH", "GET_ITER", "FOR_ITER")):
+    of_operand = instruction.opname.startswith(("TO_BOOL", "POP_JUMP", "BEFORE_WITH", "GET_ITER", "FOR_ITER"))
+    enters_with = before.opname == "LOAD_SPECIAL" and instruction.opname == "CALL"  # since 3.14
+    if leaves_with or enters_with or of_operand:
         node = _of_operand(statement, node)
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]

@@ -550,11 +550,11 @@ def without_end_for() -> types.CodeType:
 
 
 INNER = closing(1).__code__
-ONE = make.load_const(1)
+ONE = make.load_const("one")
 DAMAGE: dict[str, tuple[Callable[[], types.CodeType], str]] = {
     "jump to nowhere": (lambda: with_operand(plain.__code__, "POP_JUMP", 200), r"jumps to offset \d+"),
     "jump into a cache": (
-        lambda: with_operand(plain.__code__, "POP_JUMP", 3 if MINOR < 13 else 2),
+        lambda: with_operand(plain.__code__, "POP_JUMP", 2 if MINOR == 13 else 3),
         "no instruction starts",
     ),
     "local": (lambda: with_operand(plain.__code__, "LOAD_FAST", 240), "LOAD_FAST.* 240 is outside its table"),

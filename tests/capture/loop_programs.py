@@ -6,6 +6,7 @@ import contextlib
 import linecache
 import random
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -140,6 +141,7 @@ def program_of(source: str, name: str) -> Callable[..., Any]:
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     namespace: dict[str, Any] = {"torch": torch, "contextlib": contextlib, "made": made, "made_pairs": made_pairs}
     namespace |= {"noted": noted, "box": types.SimpleNamespace(x=0)}
-    exec(compile(source, name, "exec"), namespace)
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # return in a finally block, since 3.14
+        exec(compile(source, name, "exec"), namespace)
     program: Callable[..., Any] = namespace["program"]
     return program

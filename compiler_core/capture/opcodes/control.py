@@ -20,7 +20,6 @@ from compiler_core.capture.values.base import (
     Kwargs,
     ObservedException,
     Value,
-    is_lock,
     observed_exception,
     type_errors_left_to_python,
 )
@@ -28,7 +27,7 @@ from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.mappings import DictValue, dict_items
 from compiler_core.capture.values.builtin.sequences import TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
-from compiler_core.capture.values.contexts import ContextManagerValue, ExitValue
+from compiler_core.capture.values.contexts import EnterValue, ExitValue
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.user.exceptions import OUTER, ExceptionValue, TracebackValue, as_exception
 from compiler_core.capture.values.user.functions import CellValue, FunctionValue
@@ -39,7 +38,7 @@ from compiler_core.errors import Unsupported
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
 
-DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16
 
 
 @opcode("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -137,10 +136,11 @@ def FOR_ITER(tx: Interpreter, instruction: Instruction) -> None:
     if value is not None:
         tx.push(value)
         return
-    tx.pop()
     tx.jump(instruction.target)
+    if sys.version_info < (3, 14):  # where a POP_ITER follows
+        tx.pop()
     if sys.version_info >= (3, 12):  # an exhausted loop skips the END_FOR that it jumps to
-        tx.pc += 1 if sys.version_info < (3, 13) else 2
+        tx.pc += 2 if sys.version_info[:2] == (3, 13) else 1
 
 
 @opcode()
@@ -153,18 +153,39 @@ def END_FOR(tx: Interpreter, instruction: Instruction) -> None:
 
 @opcode()
 def BEFORE_WITH(tx: Interpreter, instruction: Instruction) -> None:
-    manager = tx.pop()
-    if isinstance(manager, ConstantValue) and type(manager.value) is torch.device:
-        manager = DeviceValue(torch.device, {"device": manager.constant(tx)})
-    if isinstance(manager, ContextManagerValue):
-        entered = manager.enter(tx)
-        tx.push(ExitValue(manager))
-        tx.push(entered)
-    elif isinstance(manager, ObjectValue):
+    manager = _manager(tx)
+    if isinstance(manager, ObjectValue):
         tx.push(manager.get_attr(tx, "__exit__"))
         tx.push(tx.call_and_push(manager.get_attr(tx, "__enter__"), [], {}))
     else:
-        raise Unsupported("lock" if is_lock(manager) else "unsupported call", f"with {manager}")
+        leave = ExitValue(manager, is_entered=False)
+        entered = EnterValue(manager, leave).call(tx, [], {})
+        tx.push(leave)
+        tx.push(entered)
+
+
+def _manager(tx: Interpreter) -> Value:
+    """Pops what a with statement enters."""
+    manager = tx.pop()
+    if isinstance(manager, ConstantValue) and type(manager.value) is torch.device:
+        return DeviceValue(torch.device, {"device": manager.constant(tx)})
+    return manager
+
+
+@opcode()
+def LOAD_SPECIAL(tx: Interpreter, instruction: Instruction) -> None:
+    """Pushes ``__enter__`` or ``__exit__`` of what a with statement enters, since 3.14; the latter is first."""
+    name = cast(str, instruction.argval)
+    if name not in ("__enter__", "__exit__"):
+        raise Unsupported("unsupported instruction", f"{instruction.opname} {name}")
+    manager = _manager(tx)
+    if isinstance(manager, ObjectValue):
+        tx.push(manager.get_attr(tx, name))
+    elif name == "__exit__":
+        tx.push(ExitValue(manager, is_entered=False))
+    else:
+        tx.push(EnterValue(manager, cast(ExitValue, tx.stack[-2])))
+    tx.push(NULL)
 
 
 # --- leaving
@@ -255,7 +276,8 @@ def _zero_argument_super(tx: Interpreter) -> Value:
 @opcode()
 def CALL_FUNCTION_EX(tx: Interpreter, instruction: Instruction) -> None:
     with type_errors_left_to_python("what follows * or ** in a call"):
-        kwargs = dict_items(tx, tx.pop()) if (instruction.arg or 0) & 1 else {}
+        last = tx.pop() if (instruction.arg or 0) & 1 or sys.version_info >= (3, 14) else NULL
+        kwargs = {} if last is NULL else dict_items(tx, last)
         args = tx.list_of(tx.pop())
     if BEFORE_3_13:
         function = tx.pop()
@@ -301,6 +323,8 @@ def _set_function_attribute(tx: Interpreter, function: Value, flag: int, value: 
         function.defaults = list(value.unpack(tx))
     elif flag == KWDEFAULTS:
         function.kwdefaults = dict(cast(DictValue, value).mapping(tx))
+    elif flag == ANNOTATE:
+        function.special_attributes["__annotate__"] = value
     elif flag == ANNOTATIONS:
         flat = value.unpack(tx)  # names and annotations alternate
         found = {name.constant(tx): each for name, each in zip(flat[::2], flat[1::2], strict=True)}
@@ -316,6 +340,8 @@ opcodes(
     END_SEND=(2, lambda tx, at, iterator, value: value),
     LOAD_BUILD_CLASS=(0, lambda tx, at: StaticValue(builtins.__build_class__)),  # its call breaks the graph
     LOAD_ASSERTION_ERROR=(0, lambda tx, at: StaticValue(AssertionError)),
+    LOAD_COMMON_CONSTANT=(0, lambda tx, at: StaticValue(at.argval)),
+    POP_ITER=(1, lambda tx, at, iterator: None),
     SET_FUNCTION_ATTRIBUTE=(2, lambda tx, at, value, made: _set_function_attribute(tx, made, at.arg or 0, value)),
 )
 
@@ -380,7 +406,7 @@ def _exception_classes(tx: Interpreter, wanted: Value) -> list[Any]:
 
 @opcode()
 def WITH_EXCEPT_START(tx: Interpreter, instruction: Instruction) -> None:
-    leave, exception = tx.stack[-4], tx.stack[-1]
+    leave, exception = tx.stack[-4 if sys.version_info < (3, 14) else -5], tx.stack[-1]
     exception.install_guards(tx)
     args: list[Value] = [StaticValue(exception.python_type()), exception, TracebackValue()]
     tx.push(tx.call_and_push(leave, args, {}))

@@ -195,9 +195,10 @@ def _unpacked(tx: Interpreter) -> list[Value]:
 
 @opcode()
 def UNPACK_SEQUENCE(tx: Interpreter, instruction: Instruction) -> None:
+    has_length = sys.version_info >= (3, 14) and tx.stack[-1].python_type() in (list, tuple, dict)
     values = _unpacked(tx)
     if len(values) != instruction.arg:
-        raise _wrong_count(len(values), instruction.arg or 0)
+        raise _wrong_count(len(values), instruction.arg or 0, has_length)
     tx.stack.extend(reversed(values))
 
 
@@ -214,10 +215,11 @@ def UNPACK_EX(tx: Interpreter, instruction: Instruction) -> None:
     tx.stack.extend(reversed(parts))
 
 
-def _wrong_count(found: int, wanted: int) -> ObservedException:
+def _wrong_count(found: int, wanted: int, says_found: bool) -> ObservedException:
     if found < wanted:
         return observed_exception(ValueError, f"not enough values to unpack (expected {wanted}, got {found})")
-    return observed_exception(ValueError, f"too many values to unpack (expected {wanted})")
+    got = f", got {found}" if says_found else ""
+    return observed_exception(ValueError, f"too many values to unpack (expected {wanted}{got})")
 
 
 @opcode()

@@ -57,5 +57,6 @@ UNSUPPORTED = {
     **dict.fromkeys(("CHECK_EG_MATCH", "PREP_RERAISE_STAR"), _GROUP),
     "CALL_INTRINSIC_2": "type parameters, or except*",
     "PRINT_EXPR": "a statement typed at a prompt",
+    **dict.fromkeys(("BUILD_TEMPLATE", "BUILD_INTERPOLATION"), "a template string"),
 }
 """The opcodes that always break the graph, and why.  Every other opcode is in the table."""

@@ -17,6 +17,7 @@ from compiler_core.capture.values.base import (
     NamedMethodValue,
     OutsideValue,
     Value,
+    is_lock,
     lookup_in_mro,
     observed_exception,
 )
@@ -276,12 +277,33 @@ CONTEXTS: dict[type, type[ContextManagerValue]] = {
 }
 
 
-class ExitValue(Value):
-    """The bound ``__exit__`` that a ``with`` statement keeps on the stack."""
+class EnterValue(Value):
+    """The bound ``__enter__`` that a ``with`` statement calls, since 3.14; `leave` is already on the stack then."""
 
-    def __init__(self, context: ContextManagerValue, source: Source | None = None) -> None:
+    def __init__(self, context: Value, leave: ExitValue) -> None:
+        self.context, self._exit = context, leave
+
+    def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
+        if not isinstance(self.context, ContextManagerValue):
+            raise Unsupported("lock" if is_lock(self.context) else "unsupported call", f"with {self.context}")
+        entered = self.context.enter(tx)
+        self._exit.is_entered = True
+        return entered
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(getattr, [self.context, ConstantValue("__enter__")])
+
+
+class ExitValue(Value):
+    """The bound ``__exit__`` that a ``with`` statement keeps on the stack.
+
+    Of one that cannot be entered, it is there until that is tried (since 3.14).
+    """
+
+    def __init__(self, context: Value, source: Source | None = None, is_entered: bool = True) -> None:
         self.context = context
         self.source = source
+        self.is_entered = is_entered
 
     @classmethod
     def from_outside(cls, outside: OutsideObjects, method: types.MethodType, source: Source) -> Value:
@@ -295,11 +317,16 @@ class ExitValue(Value):
         return cls(context, source)
 
     def call(self, tx: Interpreter, args: Args, kwargs: Kwargs) -> Value:
+        assert isinstance(self.context, ContextManagerValue)
         self.context.leave(tx)
         return NONE
 
     def reconstruct(self, emit: Emitter) -> None:
-        self.context.reconstruct_exit(emit)
+        if self.is_entered:
+            assert isinstance(self.context, ContextManagerValue)
+            self.context.reconstruct_exit(emit)
+        else:
+            emit.call_object(getattr, [self.context, ConstantValue("__exit__")])
 
 
 def make_context(cls: Any, attributes: dict[str, Any]) -> Any:

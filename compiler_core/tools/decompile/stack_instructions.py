@@ -44,6 +44,9 @@ class StackInstructions(StatementWriter):
         elif instruction.opname == "LOAD_CONST":
             text = self._constant(instruction.argval)
             self._stack.append(StackText(text, (at,), not text.startswith("-"), True, instruction.argval))
+        elif instruction.opname == "LOAD_COMMON_CONSTANT":
+            name = getattr(instruction.argval, "__name__", "")
+            self._stack.append(StackText(name, (at,), is_stable=True))
         elif instruction.opname in ("LOAD_CLOSURE", "PUSH_NULL"):
             text = _NULL if instruction.opname == "PUSH_NULL" else f"<cell {instruction.argval}>"
             self._stack.append(StackText(text, (at,), is_stable=True))
@@ -53,7 +56,7 @@ class StackInstructions(StatementWriter):
 
     def _constant(self, value: object) -> str:
         """A function that the compiler put among the constants is printed by its name."""
-        name = value.__name__ if inspect.isroutine(value) else ""
+        name = getattr(value, "__name__", "") if inspect.isroutine(value) else ""
         if self._names is None:
             return name if name.isidentifier() else constant_text(value)
         if _is_literal(value):

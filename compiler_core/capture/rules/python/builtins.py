@@ -460,7 +460,8 @@ def _plain(owner: Value, name: str) -> ObjectValue:
     return owner
 
 
-@handles(object.__getattribute__, BaseException.__getattribute__, dict.__getattribute__, list.__getattribute__)
+# since 3.14 exceptions have that of `object`
+@handles(*{c.__getattribute__ for c in (object, BaseException, dict, list)})
 def _getattribute(tx: Interpreter, owner: Value, name: Value) -> Value:
     if not isinstance(owner, ObjectValue):
         raise Unsupported("unsupported call", f"object.__getattribute__ of {owner}")

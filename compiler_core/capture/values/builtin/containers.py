@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ class ObjectKey:
 def object_key(tx: Interpreter, value: Any) -> Any:
     """Returns an object whose class may define ``__hash__`` as a dict key or set element."""
     cls = value.python_type()
+    if cls.__hash__ is None and sys.version_info >= (3, 14):
+        raise Unsupported("exception", f"{value} is not hashable")  # the text says whether it is a key or an element
     if cls.__hash__ is None:
         raise observed_exception(TypeError, f"unhashable type: {cls.__name__!r}")
     if cls.__hash__ not in _BY_IDENTITY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -118,8 +119,10 @@ class SequenceValue(ContainerValue):
         """Returns what ``index(item)`` raises."""
         if self.cls is list and not item.is_constant():
             return Unsupported("exception", f"{item} is not in the list")
+        name = self.cls.__name__
+        is_named = self.cls is list and sys.version_info < (3, 14)
         return observed_exception(
-            ValueError, f"{item} is not in list" if self.cls is list else "tuple.index(x): x not in tuple"
+            ValueError, f"{item} is not in list" if is_named else f"{name}.index(x): x not in {name}"
         )
 
     def method_count(self, tx: Interpreter, item: Value) -> Value:

@@ -133,6 +133,8 @@ class FunctionValue(Value):
         self.stored: dict[str, Value] = {}
         """The ``__dict__`` of a function that the frame made."""
         self.special_attributes: dict[str, Value] = {}
+        self._annotations: Value | None = None
+        """What its ``__annotate__`` returned (since 3.14)."""
         """Other attributes that the frame has set on it, such as ``__name__``."""
 
     @classmethod
@@ -186,6 +188,10 @@ class FunctionValue(Value):
             return StaticValue(types.FunctionType)
         if name == "__get__":
             return NamedMethodValue(self, name)
+        if name == "__annotations__" and (annotate := self.special_attributes.get("__annotate__")) is not None:
+            if self._annotations is None:
+                self._annotations = annotate.call(tx, [ConstantValue(1)], {})
+            return self._annotations
         found = self._read_new(name) if self.fn is None else self._read_outside(tx, self.fn, name)
         if found is not None:
             return found
@@ -445,6 +451,7 @@ _NEW_FUNCTION_ATTRIBUTES: dict[str, Callable[[FunctionValue], Value]] = {
     "__defaults__": lambda f: TupleValue(list(f.defaults)) if f.defaults else NONE,
     "__closure__": lambda f: TupleValue(list(f.closure)) if f.closure else NONE,
     "__type_params__": lambda f: TupleValue([]),
+    **({"__annotate__": lambda f: NONE} if sys.version_info >= (3, 14) else {}),
 }
 # attributes that a program may set, as ``functools.wraps`` does
-_SETTABLE = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__")
+_SETTABLE = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__annotate__", "__type_params__")
