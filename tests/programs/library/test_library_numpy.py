@@ -54,11 +54,6 @@ def test_tensor_of_numbers(x):
     )
 
 
-@same_as_eager(breaks=["unsupported call"])
-def test_tensor_of_numbers_in_a_list(x):
-    return torch.tensor([np.float64(1), np.float64(2)]), x + 1
-
-
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_array_from_outside(x):
     t = torch.from_numpy(TABLE)
@@ -104,6 +99,25 @@ def test_limits_of_a_wrong_dtype(x):
     try:
         return x * np.iinfo(np.float32).max
     except ValueError as error:
+        return x * len(str(error))
+
+
+@same_as_eager(graphs=1, breaks=[], inputs=lambda: (torch.randn(2), np.float32(0.1), [np.int8(3), np.uint8(200)]))
+def test_lists_of_numbers(x, number, whole):
+    return (
+        x + torch.tensor([number, 0.1]),
+        torch.tensor([[number], [np.float64(0.1)]]),
+        torch.as_tensor(whole),
+        torch.tensor((np.float16(0.1), x.shape[0])),
+        torch.tensor([number, 2], dtype=torch.float64),
+    )
+
+
+@same_as_eager(inputs=lambda: (torch.randn(2), [np.bool_(True), 1]))
+def test_a_list_of_numbers_that_pytorch_refuses(x, numbers):
+    try:
+        return torch.tensor(numbers)
+    except TypeError as error:
         return x * len(str(error))
 
 

@@ -520,6 +520,7 @@ def numbers_of_numpy(x):
         torch.tensor(np.array([1.0, 2.0], dtype=np.float32)),
         np.prod(x.shape),
         x + np.log(2),
+        torch.tensor([scale, 0.5, np.float16(0.1)]),
     )
 
 

@@ -143,13 +143,22 @@ def _with_dtype(tx: Interpreter, data: Value, kwargs: dict[str, Value]) -> dict[
         raise Unsupported("unsupported call", "a tensor of a NumPy array with these arguments")
     if not _has_numpy(tx, data) or "dtype" in kwargs:
         return kwargs
-    if not isinstance(data, ConstantValue):
-        raise Unsupported("unsupported call", "a tensor of NumPy's numbers in a list")
-    number = data.constant(tx)
-    if number.dtype == "uint64":
-        raise Unsupported("unsupported call", "a tensor of a uint64 of NumPy, which PyTorch refuses")
-    dtype = torch.from_numpy(numpy.zeros(1, number.dtype)).dtype
+    try:
+        dtype = torch.tensor(_ones(tx, data), device="cpu").dtype
+    except (TypeError, ValueError) as error:
+        raise Unsupported("unsupported call", f"a tensor of NumPy's numbers: {error}") from None
     return {**kwargs, "dtype": ConstantValue(dtype)}
+
+
+def _ones(tx: Interpreter, data: Value) -> Any:
+    """Returns a one of the same type for each number."""
+    if isinstance(data, SequenceValue):
+        return [_ones(tx, each) for each in data.unpack(tx)]
+    cls: Any = data.python_type()
+    if not issubclass(cls, (int, float, complex, *NUMPY_NUMBERS)):
+        raise Unsupported("unsupported call", f"a tensor of NumPy's numbers and {data}")
+    data.guard_type(tx)
+    return cls(1)
 
 
 def _has_numpy(tx: Interpreter, data: Value) -> bool:
