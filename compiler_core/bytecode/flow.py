@@ -51,11 +51,11 @@ def stack_size(instructions: Sequence[Instruction]) -> int:
     return max(depths.values(), default=0) + 1  # room for what an instruction holds while it runs
 
 
-def reachable(instructions: Sequence[Instruction]) -> set[Instruction]:
-    """Returns the instructions on any path from the first one."""
+def reachable(instructions: Sequence[Instruction], start: int = 0) -> set[Instruction]:
+    """Returns the instructions on any path from the one with the index `start`, which is the first."""
     where = instruction_indices(instructions)
     found: set[Instruction] = set()
-    work = list(instructions[:1])
+    work = list(instructions[start : start + 1])
     while work:
         instruction = work.pop()
         if instruction in found:

@@ -26,6 +26,7 @@ STOCK_ONLY = {
     "stock_only.loop_with_gradients": "the backward of while_loop needs all steps, of a number that data decide",
     "stock_only.data_of_a_parameter": "autograd's history of a tensor whose .data is set belongs to other memory",
     "stock_only.module_in_a_function": "a graph has all tensors that a Function reads as its arguments",
+    "stock_only.versions_and_identities": "a graph counts no changes, and a guard on an id holds for one tensor",
 }
 """Programs that stock captures as one graph and ours does not, with the reason.  At most ten."""
 

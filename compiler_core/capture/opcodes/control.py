@@ -319,6 +319,8 @@ def _set_function_attribute(tx: Interpreter, function: Value, flag: int, value: 
     assert isinstance(function, FunctionValue)
     if flag == CLOSURE:
         function.closure = [cast(CellValue, c) for c in value.unpack(tx)]
+        for name, cell in zip(function.code.co_freevars, function.closure, strict=True):
+            cell.users.append((function.code, name))
     elif flag == DEFAULTS:
         function.defaults = list(value.unpack(tx))
     elif flag == KWDEFAULTS:

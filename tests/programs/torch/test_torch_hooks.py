@@ -7,9 +7,11 @@ PYTEST_DONT_REWRITE: the programs use ``assert`` as a user's would.
 
 import functools
 
+import pytest
 import torch
 import torch.nn as nn
 
+import compiler_core
 from compiler_core.tools.testing import same_as_eager
 
 one_graph = functools.partial(same_as_eager, graphs=1, breaks=[])
@@ -107,6 +109,103 @@ def test_tensor_hook_where_autograd_runs_the_graph(x):
     y = x * 2
     y.register_hook(lambda g: g * 10)
     return y.sin()
+
+
+def read_by_hooks(x, mask):
+    """Hooks that read tensors: of the frame, of its caller, one that is changed later, in defaults, tuples and partials."""
+    y = x * 2
+    shift, scale = y.exp(), 3.0
+    later = mask.clone()
+    both = (mask, shift)
+    y.register_hook(lambda g: g * mask + shift * scale)
+    y.register_hook(lambda g, s=both: g + s[0] - s[1] * later)
+    y.register_hook(functools.partial(torch.mul, other=mask))
+    later.mul_(5)
+    return y.sin()
+
+
+for backend in ("cpp", "eager"):
+    decorate = one_graph(grad=True, backend=backend, tolerance=1e-6, inputs=lambda: (torch.randn(3), torch.rand(3)))
+    globals()[f"test_tensors_read_by_hooks_{backend}"] = decorate(read_by_hooks)
+
+
+def assigned_again(x):
+    scale = 2.0
+    y = x * 2
+    y.register_hook(lambda g: g * scale)
+    scale = 3.0
+    return y.sin()
+
+
+def assigned_by_the_loop(x):
+    z = 0
+    for scale in (2.0, 3.0):
+        y = x * scale
+        y.register_hook(lambda g: g * scale)
+        z = z + y.sin()
+    return z
+
+
+def list_that_changes(x):
+    scales = [2.0]
+    y = x * 2
+    y.register_hook(lambda g: g * scales[0])
+    scales[0] = 3.0
+    return y.sin()
+
+
+def assigned_by_another_function(x):
+    def make(scale):
+        def change():
+            nonlocal scale
+            scale = 3.0
+
+        return (lambda g: g * scale), change
+
+    hook, change = make(2.0)
+    y = x * 2
+    y.register_hook(hook)
+    change()
+    return y.sin()
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, function):
+        ctx.function = function
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.function(g), None
+
+
+def assigned_after_a_function_of_autograd(x):
+    scale = 2.0
+    y = Doubled.apply(x * 1, lambda g: g * scale)
+    scale = 3.0
+    return y.sin()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        assigned_again,
+        assigned_by_the_loop,
+        list_that_changes,
+        assigned_by_another_function,
+        assigned_after_a_function_of_autograd,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_variables_that_change_before_the_backward(program):
+    """A hook reads its variables when the backward runs."""
+    gradients = []
+    for function in (program, compiler_core.compile(program)):
+        x = torch.arange(3.0, requires_grad=True)
+        function(x).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
 
 
 class Reversal(nn.Module):

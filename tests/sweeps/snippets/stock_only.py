@@ -4,6 +4,7 @@
 
 import collections
 import random
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -67,3 +68,11 @@ class Through(torch.autograd.Function):
 @program(lambda: (torch.randn(4, 4), nn.Linear(4, 4)))
 def module_in_a_function(x, m):
     return Through.apply(x, m)
+
+
+@program(X, grad=False)
+def versions_and_identities(x):
+    y = x.sin()
+    y.add_(1)
+    cache = {id(x): y}
+    return cache[id(x)] * y._version, weakref.ref(x)() is x

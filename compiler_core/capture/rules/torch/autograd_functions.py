@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,9 @@ import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import ObservedException, Value, constants, guard_class_attribute
+from compiler_core.capture.values.base import ObservedException, Value, guard_class_attribute
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
+from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.builtin.static import StaticValue
@@ -138,7 +140,13 @@ def _fixed(tx: Interpreter, value: Value) -> Box:
     if isinstance(value, PartialValue):
         args, kwargs = [a.constant(tx) for a in value.args], {k: v.constant(tx) for k, v in value.kwargs.items()}
         return Box(functools.partial(_fixed(tx, value.function).value, *args, **kwargs))
-    return Box(_copy(tx, value) if isinstance(value, FunctionValue) else value.constant(tx))
+    if not isinstance(value, FunctionValue):
+        return Box(value.constant(tx))
+    read: list[TensorValue] = []
+    make = _maker(tx, value, read)
+    if read:
+        raise Unsupported("unsupported call", f"with {value}, which reads a tensor")
+    return Box(make(()))
 
 
 @contextmanager
@@ -312,13 +320,17 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         return HandleValue()
     if not isinstance(hook, (FunctionValue, PartialValue, StaticValue)):
         raise Unsupported("gradient hook", f"{NAME} with {hook}")
+    given = [tensor]
+    """What the node gets: the tensor, and those that the hook reads."""
     try:
-        _try(tx, tensor, hook)
-        copy = _copy(tx, hook)
+        make = _maker(tx, hook, given)
+        for each in given:
+            each.node(tx)  # makes it an input of the graph now
+        _try(tx, given, hook)
     except Unsupported as error:
         raise Unsupported("gradient hook", f"{NAME}: {error.context or error.kind}") from None
     tx.capture.graph.keep_whole("beside hooks on its tensors")
-    tx.capture.graph.call_function(tx, _registering(copy), [tensor])
+    tx.capture.graph.call_function(tx, _registering(make), given)
     return HandleValue()
 
 
@@ -327,9 +339,10 @@ def add_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
     tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _try(tx: Interpreter, tensor: TensorValue, hook: Value) -> None:
+def _try(tx: Interpreter, given: Sequence[TensorValue], hook: Value) -> None:
     """Interprets the hook, which adds its guards and breaks the graph if it does anything but compute."""
-    with trial_run(tx, "a hook", [tensor]):
+    tensor = given[0]
+    with trial_run(tx, "a hook", given):
         gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor])
         with _later("the hook"):
             result = hook.call(tx, [gradient], {})
@@ -342,29 +355,64 @@ def _kind(tx: Interpreter, tensor: TensorValue) -> tuple[Any, ...]:
     return fake.shape, fake.dtype, fake.device
 
 
-def _copy(tx: Interpreter, hook: Value) -> Callable[..., Any]:
-    """Returns a function like the hook, which has no state that may change: its variables are constants."""
+Make = Callable[[Sequence[torch.Tensor]], Any]
+"""Makes an object when the graph runs, from tensors that its node gets."""
+
+
+def _maker(tx: Interpreter, hook: Value, given: list[TensorValue]) -> Make:
+    """Returns what makes a function like the hook, which has no state that may change.
+
+    The tensors that it reads from its closure and defaults are added to `given`; its other variables are constants.
+    """
     hook.install_guards(tx)
     if isinstance(hook, PartialValue):
-        args, kwargs = constants(tx, hook.args, hook.kwargs)
-        return functools.partial(_copy(tx, hook.function), *args, **kwargs)
+        inner, args = _maker(tx, hook.function, given), [_variable(tx, each, given) for each in hook.args]
+        keywords = {name: _variable(tx, each, given) for name, each in hook.kwargs.items()}
+        return lambda tensors: functools.partial(
+            inner(tensors), *(arg(tensors) for arg in args), **{name: each(tensors) for name, each in keywords.items()}
+        )
     if not isinstance(hook, FunctionValue):
-        function: Callable[..., Any] = hook.constant(tx)
-        return function
+        constant = hook.constant(tx)
+        return lambda tensors: constant
     if hook.stored or hook.special_attributes:
         raise Unsupported("gradient hook", f"{hook} has attributes")
-    cells = tuple(types.CellType(cell.get(tx).constant(tx)) for cell in hook.closure)
-    defaults = tuple(value.constant(tx) for value in hook.defaults)
-    made = types.FunctionType(hook.code, hook.f_globals, hook.code.co_name, defaults, cells)
-    made.__kwdefaults__ = {name: value.constant(tx) for name, value in hook.kwdefaults.items()}
-    return made
+    for name, cell in zip(hook.code.co_freevars, hook.closure, strict=True):
+        if not cell.is_final(tx):
+            raise Unsupported("gradient hook", f"{hook} reads {name}, which may be assigned again")
+    code, f_globals = hook.code, hook.f_globals
+    cells = [_variable(tx, cell.get(tx), given) for cell in hook.closure]
+    defaults = [_variable(tx, each, given) for each in hook.defaults]
+    kwdefaults = {name: _variable(tx, each, given) for name, each in hook.kwdefaults.items()}
+
+    def make(tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        closure = tuple(types.CellType(cell(tensors)) for cell in cells)
+        of_arguments = tuple(default(tensors) for default in defaults)
+        made = types.FunctionType(code, f_globals, code.co_name, of_arguments, closure)
+        made.__kwdefaults__ = {name: each(tensors) for name, each in kwdefaults.items()}
+        return made
+
+    return make
 
 
-def _registering(hook: Callable[..., Any]) -> Callable[[torch.Tensor], None]:
+def _variable(tx: Interpreter, value: Value, given: list[TensorValue]) -> Make:
+    """Returns what makes the contents of a variable, of which tensors are added to `given`."""
+    if type(value) is TensorValue:
+        given.append(value)
+        return operator.itemgetter(len(given) - 1)
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        items = [_variable(tx, each, given) for each in value.unpack(tx)]
+        return lambda tensors: tuple(item(tensors) for item in items)
+    if isinstance(value, ContainerValue):
+        raise Unsupported("gradient hook", f"{value}, which may change")
+    constant = value.constant(tx)
+    return lambda tensors: constant
+
+
+def _registering(make: Make) -> Callable[..., None]:
     """Returns the function that the node calls."""
 
-    def register(tensor: torch.Tensor) -> None:
-        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+    def register(*given: torch.Tensor) -> None:
+        given[0].register_hook(make(given))  # type: ignore[no-untyped-call]
 
     register.__name__ = register.__qualname__ = "register_hook"
     return register

@@ -6,11 +6,13 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compiler_core.bytecode import disassemble_cached
+from compiler_core.bytecode.flow import reachable
 from compiler_core.capture.values.base import (
     ABSENT,
     UNBOUND,
@@ -41,6 +43,7 @@ from compiler_core.guards.sources import (
 )
 
 if TYPE_CHECKING:
+    from compiler_core.bytecode import Instruction
     from compiler_core.capture.bytecode_emitter import Emitter
     from compiler_core.capture.interpreter import Interpreter
     from compiler_core.capture.outside_objects import OutsideObjects
@@ -53,6 +56,8 @@ class CellValue(Value):
         self._contents = contents
         self.source = source
         self.real = real
+        self.users: list[tuple[types.CodeType, str]] = []
+        """The code of the functions made with this cell, with the variable's name there."""
 
     def get(self, tx: Interpreter) -> Value:
         """Returns the contents."""
@@ -92,6 +97,23 @@ class CellValue(Value):
             tx.effects.note_mutation(self)
         self._contents = value
 
+    def is_final(self, tx: Interpreter) -> bool:
+        """Whether nothing assigns to it from now on: neither the rest of a frame nor a function that has the cell.
+
+        It is not known of a cell from outside: what made it may assign to it later, as a loop does whose body is
+        compiled by itself.
+        """
+        if self.source is not None:
+            return False
+        frame: Interpreter | None = tx
+        while frame is not None:
+            for name in [name for name, cell in frame.cells.items() if cell is self]:
+                rest = reachable(frame.instructions, frame.pc - 1)
+                if _has_assignment(rest, name) or any(_assigns(code, name) for code in frame.code.co_consts):
+                    return False
+            frame = frame.parent
+        return not any(_assigns(code, name) for code, name in self.users)
+
     def reconstruct(self, emit: Emitter) -> None:
         emit.new_cell(self)
 
@@ -99,6 +121,17 @@ class CellValue(Value):
     def contents(self) -> Value | None:
         """The contents as far as they are known; None if the cell is empty or was not read."""
         return None if self._contents is UNBOUND else self._contents
+
+
+def _has_assignment(instructions: Iterable[Instruction], name: str) -> bool:
+    return any(each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval == name for each in instructions)
+
+
+def _assigns(code: Any, name: str) -> bool:
+    """Whether it is the code of a function that assigns to this free variable, or that has such a function in it."""
+    if not isinstance(code, types.CodeType) or name not in code.co_freevars:
+        return False
+    return _has_assignment(disassemble_cached(code)[0], name) or any(_assigns(each, name) for each in code.co_consts)
 
 
 RESUMED = ".<resumed>"
