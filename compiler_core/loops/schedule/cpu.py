@@ -157,6 +157,8 @@ def _vectorize_elements(made: Schedule, last: str) -> None:
 def _schedule_scatter(made: Schedule, work: Int) -> None:
     loops = made.loops
     names = loops.index_names
+    if not names:
+        return  # one element
     last = names[-1]
     if not last_index_is_disjoint(loops):
         computed = sum(ir.OPS[s.op].cost for s in loops.body if isinstance(s, ir.Compute))
