@@ -72,6 +72,6 @@ def test_a_graph_break_that_is_refused_is_explained_above_its_traceback(
     explorer = notebook.explorer("whole").root
     overview = explorer.get_by_label("Overview", exact=True)
     expect(overview).to_contain_text("Graph break: data-dependent branch")
-    expect(overview).to_contain_text("ended with an exception, which the call raised. fullgraph=True, but the graph")
+    expect(overview).to_contain_text("ended with an exception. fullgraph=True, but the graph")
     expect_value(lambda: explorer.evaluate("(root) => root.getBoundingClientRect().height <= 300"), True)
     screenshot(notebook.page, "fullgraph")

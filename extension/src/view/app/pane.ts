@@ -3,7 +3,7 @@
 import { h } from "../dom/elements";
 import { isString, loadSetting, saveSetting } from "../dom/storage";
 import type { Content } from "../model/content";
-import { frameName, nothingCompiled } from "../model/frame_names";
+import { frameName, NOTHING_COMPILED } from "../model/frame_names";
 import type { Artifact, ItemId } from "../model/record/record";
 import type { State } from "../model/state";
 import { editButton } from "../panes/edit_button";
@@ -269,7 +269,7 @@ export class Pane {
     if (compile) return this.kind.empty(compile);
     if (frame?.skipped) return `${frameName(frame)} runs as plain Python: ${frame.skipped}`;
     if (frame) return `${frameName(frame)} was not reached, so it was not compiled.`;
-    return nothingCompiled(this.state.record);
+    return NOTHING_COMPILED;
   }
 
   highlight(): void {

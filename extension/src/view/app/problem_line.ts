@@ -44,7 +44,7 @@ export class ProblemLine {
     this.text.title = `${title}\n${cause}`;
     const [kind, rest] = title.split(/: (.*)/s);
     const heading = rest && cause.startsWith(rest) ? `${kind}:` : title; // the cause says the rest
-    const text = cause.replace(/\s*\n\s*/g, " ");
+    const text = cause.replace(/([.:]?)\s*\n\s*/g, (_, end: string) => `${end || "."} `);
     this.text.replaceChildren(h("b", {}, ...prose(placed(problem, heading, this.state))), " ", ...prose(text));
   }
 }

@@ -1,6 +1,6 @@
 /** The displayed names of frames. */
 
-import type { Record as CompileRecord, Frame } from "./record/record";
+import type { Frame } from "./record/record";
 
 /**
  * Returns a frame's name: a resume function has the name of its original function, and a cell's own code is "top
@@ -23,7 +23,5 @@ export function frameKind(frame: Frame): string {
   return frame.kind === "called" ? "called from compiled code" : "";
 }
 
-/** Says that a record has no compile; stock may have compiled all before. */
-export function nothingCompiled({ engine }: CompileRecord): string {
-  return engine === "core" ? "Nothing was compiled: no frame ran a tensor operation." : "Nothing was compiled here.";
-}
+/** Says that a record has no compile. Why is in its notes if it is known; all may have been compiled before. */
+export const NOTHING_COMPILED = "Nothing was compiled here.";

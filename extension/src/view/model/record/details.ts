@@ -6,7 +6,7 @@
 import { gunzipSync } from "fflate";
 import { decodeBase64 } from "../../dom/unpack";
 import { compileFault, MAX_CHARACTERS, RecordError } from "./read";
-import type { Compile, ItemId } from "./record";
+import type { Compile, Graph, ItemId } from "./record";
 
 export const DETAILS = ["artifacts", "guards", "edges", "partition", "expansions"] as const;
 type Details = Pick<Compile, (typeof DETAILS)[number]>;
@@ -37,7 +37,7 @@ export function summaryOf(compile: Compile): Summary {
   const sources = compile.edges.flatMap((edge) => edge.sources.filter((item) => item.startsWith("src:")));
   const guarded = compile.guards.flatMap(({ line }) => (line === null ? [] : [line]));
   const made: Summary = {
-    graphs: all.filter(({ graph }) => graph?.nodes.some(({ op }) => op.startsWith("call_"))).length,
+    graphs: all.filter(({ graph }) => graph && computes(graph)).length,
     nodes: captured ? (captured.graph?.nodes.length ?? 0) : null,
     saved_count: compile.partition?.saved_count ?? 0,
     saved_bytes: compile.partition?.saved_bytes ?? 0,
@@ -45,6 +45,11 @@ export function summaryOf(compile: Compile): Summary {
   };
   summaries.set(compile, made);
   return made;
+}
+
+/** Whether a graph has operations, and not only what Python reads, as `Graph.computes` says. */
+function computes({ nodes }: Graph): boolean {
+  return nodes.some(({ op, role }) => op.startsWith("call_") && role !== "read");
 }
 
 /** Returns the number of graphs of a compile that compute something, as `Compile.captured_graphs` has them. */

@@ -4,7 +4,7 @@ import { gzipSync } from "node:zlib";
 import { unpack } from "../../dom/unpack";
 import { Links } from "../analysis/links";
 import { marksOf } from "../analysis/marks";
-import { DETAILS, isUnread, summaryOf } from "./details";
+import { DETAILS, graphCount, isUnread, summaryOf } from "./details";
 import type { Record as CutawayRecord, Kernel } from "./record";
 import { compileOf, recordOf } from "./testing";
 import { unpackRecord } from "./unpack";
@@ -46,6 +46,19 @@ test("the details of a compile are read when they are used", async () => {
   assert.deepEqual(links.sources("0/0:a#1"), []); // of another text of the compile, which is now read
   assert.ok(!isUnread(compile));
   assert.deepEqual(read, record);
+});
+
+test("a graph of what Python reads is not counted, as in the texts", () => {
+  const graphs = (role: string | null) => {
+    const node = { key: "a", op: "call_method", target: "select", shape: null, dtype: null, device: null };
+    const graph = { nodes: [{ ...node, bytes: null, module: null, role, place: "" }], edges: [] };
+    const compile = compileOf("0/0", []);
+    compile.artifacts = [
+      { id: "0/0:captured", pane: "captured", name: "", language: "python", text: "", spans: [], graph },
+    ];
+    return graphCount(compile);
+  };
+  assert.deepEqual([graphs("read"), graphs(null)], [0, 1]);
 });
 
 test("which line costs most is marked before details are read", async () => {

@@ -11,7 +11,7 @@ import {
   shortMessage,
 } from "../../model/analysis/failures";
 import { breakProblem, recompileProblem } from "../../model/analysis/problems";
-import { frameKind, frameName, nothingCompiled, shownName } from "../../model/frame_names";
+import { frameKind, frameName, NOTHING_COMPILED, shownName } from "../../model/frame_names";
 import type {
   Compile,
   Frame,
@@ -35,7 +35,7 @@ export class Overview extends LinkedContent {
     if (frame) this.element.append(h("h3", {}, frameName(frame), h("small", {}, ` ${frameKind(frame)}`)));
     if (compile) this.addCompile(compile);
     else if (frame) this.element.append(h("p", {}, withoutCompile(frame)));
-    else this.element.append(h("p", {}, nothingCompiled(state.record)));
+    else this.element.append(h("p", {}, NOTHING_COMPILED));
     this.addNotes();
     this.addProblems();
     this.highlight();
@@ -232,9 +232,9 @@ function outcome(compile: Compile, isLive: boolean): string {
   const done = {
     compiled: `Compile ${compile.id} was installed${backend}.`,
     skipped: `Compile ${compile.id} was not installed; the frame runs as plain Python.`,
-    failed: compile.failures.length
+    failed: compile.failures.some(({ kind }) => kind !== "backend")
       ? `Compile ${compile.id} failed; the frame runs as plain Python.`
-      : `Compile ${compile.id} ended with an exception, which the call raised.`,
+      : `Compile ${compile.id} ended with an exception.`,
     running: isLive ? `Compile ${compile.id} is running.` : `Compile ${compile.id} did not finish.`,
   }[compile.outcome];
   return reason ? `${done} ${reason}` : done;
