@@ -329,7 +329,7 @@ MEMBERS = {
     ),
     "C_nn": "_parse_to",
     "convert_frame": "compile_lock input_codes",
-    "dynamo_config": "patch",
+    "dynamo_config": "patch suppress_errors",
     "dynamo_eval_frame": "_stance",
     "forward_ad": "_current_level",
     "eager_transforms": "_autograd_grad _set_tensor_requires_grad",

@@ -1,6 +1,7 @@
 """Reports failures of the compiler that do not end the program: in the record, and once as a Python warning.
 
-What a backend of the user raises ends the program.  It is in the record, too, without a warning.
+What a backend of the user raises ends the program.  It is in the record, too, without a warning.  Only with
+`torch._dynamo.config.suppress_errors` the program goes on, with a CompileWarning.
 
     kind      what it is                                                             warning
     bug       an exception inside the compiler, or a tool that refused our code      CompileWarning
@@ -43,6 +44,7 @@ from compiler_core.support.eager_warnings import unsilence_warnings
 
 PLAIN = "This code runs as plain PyTorch: the results are right, but it is not compiled."
 RAISED = "The program gets this exception: it is the backend's own."
+HIDDEN = "torch._dynamo.config.suppress_errors is set, so this code runs as plain PyTorch and the error is not raised."
 NOT_KEPT = "The compiled graph runs, but is not kept on disk: the next process compiles it again."
 NOT_RECORDED = "The compiled code runs; the record lacks"
 """How `Failure.meaning` begins if what failed is only recorded."""
@@ -53,6 +55,7 @@ _COMPILE_TEXTS = {
     "tool": "Cutaway cannot build kernels here",
     "refusal": "Cutaway does not compile this, in the stage {}",
     "pass": "A graph pass was not applied, in the stage {}",
+    "backend": "A backend failed to compile this",
 }
 _RUN_TEXTS = {
     "bug": "What Cutaway compiled here failed as it ran",
@@ -67,8 +70,15 @@ _REMEDIES = {
     "tool": "This warning is given once; the records name every graph that it concerns.",
     "pass": "strict=True (--strict) raises it, with the traceback of the pass.",
     "refusal": "warnings.filterwarnings('ignore', category=compiler_core.RefusalWarning) silences such notes.",
+    "backend": "",
 }
-_WARNING_CLASSES = {"bug": CompileWarning, "tool": ToolWarning, "refusal": RefusalWarning, "pass": GraphPassWarning}
+_WARNING_CLASSES = {
+    "bug": CompileWarning,
+    "tool": ToolWarning,
+    "refusal": RefusalWarning,
+    "pass": GraphPassWarning,
+    "backend": CompileWarning,
+}
 
 _registries: dict[str, dict[Any, Any]] = {}
 """For each file, Python's registry of the warnings that were shown there already."""
@@ -95,7 +105,7 @@ def report_failure(
         strict: whether a bug is raised as StrictError instead of a warning.
 
     Returns the failure as it is in the record.  Raises the warning if the user's filters make it an error.  There is
-    none of a `BackendError`, which the caller raises.
+    none of an error that the program gets.
     """
     kind = _kind_of(error)
     message = str(error) if isinstance(error, CutawayError) and str(error) else f"{type(error).__name__}: {error}"
@@ -106,7 +116,7 @@ def report_failure(
     compile_.failures.append(failure)
     if strict and kind in ("bug", "pass"):
         raise StrictError(f"compile {compile_.id} failed in {stage}: {message}") from error
-    if kind != "backend":
+    if meaning != RAISED:
         warn(failure)
     return failure
 

@@ -60,7 +60,7 @@ from compiler_core.codegen.wrapper.runs import with_runs
 from compiler_core.codegen.wrapper.writer import Wrapper, print_wrapper
 from compiler_core.config import Options
 from compiler_core.errors import BackendError, CompileWarning
-from compiler_core.hook.failures import RAISED, only_recorded, report_failure
+from compiler_core.hook.failures import HIDDEN, RAISED, only_recorded, report_failure
 from compiler_core.instruments import tool
 from compiler_core.loops import ir
 from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_order_reductions
@@ -80,7 +80,7 @@ from compiler_core.support.eager_warnings import silence_warnings, warn_always
 from compiler_core.support.node_facts import waits_for_data
 from compiler_core.support.subgraphs import Subgraphs, has_subgraphs, subgraphs_of
 from compiler_core.support.tensors import has_own_kernels
-from compiler_core.torch_private import DisableAutocast, FakeTensor
+from compiler_core.torch_private import DisableAutocast, FakeTensor, dynamo_config
 
 Half = Callable[[list[Any]], Sequence[Any]]
 """A compiled forward or backward: a function of one flat list of inputs, which it may empty."""
@@ -98,7 +98,7 @@ def compile_graph(
 
     If a stage fails, the failure is recorded, a warning is given, and the graph itself is returned, which runs eagerly.
     With `options.strict` a bug is raised as StrictError instead.  Raises UsageError for an unknown backend name, and
-    BackendError if a backend of the user raises.
+    BackendError if a backend of the user raises, unless `torch._dynamo.config.suppress_errors` is set.
     """
     registry.check_name(options.backend)
     compile_.backend = registry.backend_name(options.backend, gm)
@@ -111,8 +111,12 @@ def compile_graph(
     except CompileWarning:  # the user's warning filters raise it
         raise
     except BackendError as error:
-        report_failure(compile_, "backend", error, meaning=RAISED)
-        raise
+        # as stock's, which raises it under fullgraph=True
+        is_hidden = dynamo_config.suppress_errors and not options.fullgraph
+        report_failure(compile_, "backend", error, meaning=HIDDEN if is_hidden else RAISED)
+        if not is_hidden:
+            raise
+        return gm.forward
     except Exception as error:
         failed = [e.stage for e in compile_.events[event_count:] if e.outcome == "failed"]
         try:

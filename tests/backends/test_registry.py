@@ -146,6 +146,20 @@ def test_what_a_backend_of_the_user_raises_is_raised(
     assert problem.cause.startswith(f"backend='{backend.__name__}' raised {cause.__name__}: ")
 
 
+@pytest.mark.parametrize("make", [torch.compile, compiler_core.compile])
+def test_suppress_errors_hides_what_a_backend_raises_but_not_under_fullgraph(make: Any) -> None:
+    with torch._dynamo.config.patch(suppress_errors=True), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        torch._dynamo.reset()
+        x = t(3)
+        assert torch.equal(make(lambda x: x.cos(), backend=broken)(x), x.cos())
+        with pytest.raises(Exception, match="by design"):
+            make(lambda x: x.sin(), backend=broken, fullgraph=True)(x)
+    of_core = [str(each.message) for each in warned if each.category is CompileWarning]
+    assert len(of_core) == (make is compiler_core.compile)
+    assert all("suppress_errors is set" in text for text in of_core)
+
+
 def test_random_numbers_that_a_backend_draws_are_not_the_programs() -> None:
     def draws(gm: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         random.random()
