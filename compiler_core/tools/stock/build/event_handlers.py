@@ -348,11 +348,19 @@ def _write_given_up(record: PartialRecord, event: TraceEvent) -> None:
     record.add_skipped_frame(code, f"{reason}: it runs as plain Python")
 
 
+_DEFINES = re.compile(r"\s*(async\s+)?def\b")
+
+
 @_handles("cutaway.given_up_at_first")
 def _write_given_up_at_first(record: PartialRecord, event: TraceEvent) -> None:
-    """A compile of the function that was given to `torch.compile` made no code."""
+    """A compile of the function that was given to `torch.compile` made no code, and a later call may compute."""
     compile_ = record.compile_of(event).compile
     frame = next(each for each in record.record.frames if each.id == compile_.frame)
+    lines = record.lines.lines_of_file(frame.filename) or []
+    # the line of a function with decorators is that of the first one
+    start = next((i for i, text in enumerate(lines, 1) if i >= frame.line and _DEFINES.match(text)), 0)
+    if start and computes_nothing(lines, start, has_tensors=True):
+        return
     if compile_.outcome == "skipped" and compile_ is frame.compiles[0]:
         frame.skipped = (
             "its first call computes nothing with tensors, and PyTorch does not try again: all calls run as plain "
