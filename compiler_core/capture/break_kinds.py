@@ -20,8 +20,8 @@ from compiler_core.records.capture import (
     StackLine,
 )
 
-AROUND = "It needs nothing that is computed here: enter it around the call of the compiled function."
-BEFORE = "It needs nothing that is computed here: do it before the compiled function"
+AROUND = "This needs nothing that the function computes: enter it around the call of the compiled function."
+BEFORE = "This needs nothing that the function computes: do it before the compiled function"
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class BreakingCode:
     """Whether it is in a generator, whose loops run as plain Python."""
     guards_calls: bool = False
     """Whether it is the condition of an ``if`` that computes nothing, but calls functions such as ``print``."""
+    has_calls: bool = False
+    """Whether it is the condition of another ``if`` whose branches also call functions such as ``print``."""
     is_target: bool = False
     """Whether it is the item that an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
 
@@ -74,6 +76,8 @@ class BreakKind:
     """The same for what a function does that is called, such as ``max``."""
     hint_around_calls: str = ""
     """The same for the condition of an ``if`` that computes nothing: there are no two sides to choose from."""
+    hint_beside_calls: str = ""
+    """The same for the condition of an ``if`` that also calls functions: they are not to be called for both sides."""
     hint_at_target: str = ""
     """The same for what an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
 
@@ -86,6 +90,8 @@ class BreakKind:
             return self.hint_in_call
         if self.hint_around_calls and code.guards_calls:
             return self.hint_around_calls
+        if self.hint_beside_calls and code.has_calls:
+            return self.hint_beside_calls
         if self.hint_at_target and code.is_target:
             return self.hint_at_target
         if self.hint or code.needs_graph:
@@ -103,15 +109,18 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
         "in place of any(values), torch.stack(values).topk(k) in place of sorted or heapq.nlargest.",
         "Keep the condition as a tensor, and decide after the compiled function has returned.",
+        "Compute both sides and choose with torch.where, which stays in the graph, but without the calls of the "
+        "branch, such as those of a logger.  If they are needed, keep the condition as a tensor, and make them after "
+        "the compiled function has returned.",
     ),
     "assertion": BreakKind(
-        "The assertion depends on the value of a tensor. A graph takes for granted that it holds, but not on a GPU, "
-        "inside a try, or beside other ranks.",
+        "The assertion depends on the value of a tensor. A graph assumes that it holds, except on a GPU, inside a "
+        "try, or with other ranks.",
         "Use torch._assert_async(condition, message), which stays in the graph and raises a RuntimeError.",
     ),
     "distribution check": BreakKind(
-        "A distribution checks the values of its arguments here. A graph takes for granted that they are right, but "
-        "not on a GPU, inside a try, or beside other ranks.",
+        "A distribution checks the values of its arguments here. A graph assumes that they are right, except on "
+        "a GPU, inside a try, or with other ranks.",
         VALIDATE_ARGS,
     ),
     "tensor value read": BreakKind(
@@ -214,7 +223,7 @@ KINDS: dict[BreakReason, BreakKind] = {
         TAKE_AROUND,
     ),
     "new parameter": BreakKind(
-        "A parameter is made here, as new modules do, and Python makes parameters.",
+        "A parameter is made here, directly or in a new module: Python does that, not the graph.",
         NO_CHANGE["new parameter"],
     ),
     "new optimizer": BreakKind(

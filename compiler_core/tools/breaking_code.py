@@ -74,19 +74,33 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
     text, kind = _segment(lines, node), type(statement).__name__
-    guards_calls = isinstance(statement, ast.If) and all(map(_only_calls, [*statement.body, *statement.orelse]))
+    branches = [*statement.body, *statement.orelse] if isinstance(statement, ast.If) else []
+    guards_calls = bool(branches) and all(map(_only_calls, branches))
+    has_calls = not guards_calls and any(map(_calls_for_effect, branches))
     is_target = False
     match statement:
         case ast.AugAssign(target=ast.Subscript(value=ast.Name(name)) as target) if target is node:
             is_target = any(_has_tensor(scope[name]) for scope in scopes if name in scope)  # keys of a dict are others
     in_generator = is_generator(tx.code)
-    return BreakingCode(text, kind, needs_graph, is_call, is_loop, ends_round, in_generator, guards_calls, is_target)
+    return BreakingCode(
+        text, kind, needs_graph, is_call, is_loop, ends_round, in_generator, guards_calls, has_calls, is_target
+    )
 
 
 def _only_calls(statement: ast.stmt) -> bool:
     """Whether a statement calls a function without using its result, or raises an error."""
     is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
     return is_call or isinstance(statement, ast.Raise)
+
+
+def _calls_for_effect(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function without using its result, and not one that computes in place."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(attr=name))):
+            return not name.endswith("_")
+        case ast.Expr(ast.Call()):
+            return True
+    return False
 
 
 def _gives_iterator(node: ast.AST) -> bool:

@@ -398,6 +398,27 @@ def program(x):
         },
     ),
     Broken(
+        "a branch that also appends to a list",
+        """
+loud = []
+
+def program(x):
+    peak = x.max()
+    if peak > 5:  # the fault
+        loud.append("loud")
+        x = x / peak
+    return x.sin()
+""",
+        "data-dependent branch",
+        "peak > 5",
+        "but without the calls of the branch",
+        {
+            """    if peak > 5:  # the fault
+        loud.append("loud")
+        x = x / peak""": "    loud.append(peak > 5)\n    x = torch.where(peak > 5, x / peak, x)"
+        },
+    ),
+    Broken(
         "a table looked up by the value of a tensor",
         """
 table = {1: 0.5, 4: 2.0}

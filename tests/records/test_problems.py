@@ -150,7 +150,7 @@ def test_a_function_that_computes_nothing_is_no_problem(fn: Any, grade: str) -> 
 def test_an_advice_says_nothing_twice() -> None:
     record = recorded(scaled, [lambda c: c(x, 3), lambda c: c(torch.ones(5, 3), 4)])
     (problem,) = record.problems
-    assert problem.advice.count("To avoid this one, too: dynamic=True (%%compile --dynamic)") == 1, problem.advice
+    assert problem.advice.count("To avoid this recompile, too: dynamic=True (%%compile --dynamic)") == 1, problem.advice
 
 
 def test_a_symbol_for_the_size_is_none_for_the_dtype() -> None:

@@ -111,7 +111,7 @@ NOTHING_TO_CHANGE = UNCHANGED | DYNAMIC | {"two modes"}
 """The remedies of differences that need no further compile."""
 
 _SYMBOL = "Nothing to change: compile {compile} has a symbol for it, and covers {covered}."
-_SETTLED = f"{_SYMBOL}  To avoid this one, too: "
+_SETTLED = f"{_SYMBOL}  To avoid this recompile, too: "
 
 
 REMEDIES: dict[str, str] = {
@@ -128,7 +128,8 @@ REMEDIES: dict[str, str] = {
     "NumPy number": "Arithmetic on a NumPy number is done at capture, so each of its values is compiled once.  Pass "
     "`{name}.item()`, for which a symbol can stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
-    "program, or an operation in it, compares.  Pass only one of the two{padding} or remove the comparison{bounds}.",
+    "program, or an operation in it, makes this comparison{bounds}.  Pass only inputs of one kind{padding} or remove "
+    "the comparison.",
     "value of a break": "{names} {is_} computed before the graph break.  If {they} {is_} read from a tensor, compute "
     "with the tensor in its place (torch.where for a branch): the graph break goes, and this compile with it.",
     "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
@@ -140,7 +141,8 @@ REMEDIES: dict[str, str] = {
     "first step": "Nothing to change: the first step makes gradients and the state of the optimizer, and compile "
     "{compile} is for the later steps, which find them.",
     "two modes": "Nothing to change: code that records operations for gradients and code that does not, as in training "
-    "and in evaluation, are compiled separately, each once.  To avoid this one, too: call the function in one {item}.",
+    "and in evaluation, are compiled separately, each once.  To avoid this recompile, too: call the function in one "
+    "{item}.",
     "two values": "Nothing to change: {names} {has} two values, and each is compiled once.",
     "tensor lr": "Each value of {names} is compiled once.  Give the optimizer a tensor, `lr=torch.tensor(...)`: a "
     "scheduler changes it in place.",
@@ -149,7 +151,7 @@ REMEDIES: dict[str, str] = {
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "{names} {requires} a gradient in some calls only, and both cases are compiled once.  Let "
-    "{it} require one in all calls, or in none{frozen}{detached}.",
+    "{it} require a gradient in all calls, or in none{frozen}{detached}.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
     "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
     "or reshape before the call.",
@@ -162,7 +164,8 @@ REMEDIES: dict[str, str] = {
     "calls, or in none.",
     "a value at first": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value "
     "before the first call.",
-    "one length": "Each length of {names} is compiled once.  Use the same number of items, or stack tensors into one.",
+    "one length": "Each length of {names} is compiled once.  Use the same number of items, or stack the tensors into "
+    "one tensor.",
     "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
     "the first call.",
     "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
@@ -180,7 +183,7 @@ REMEDIES: dict[str, str] = {
     "`{name}.clone()` where they are one.",
     "copy": "{names} and `{item}` are one object in some calls only, and both cases are compiled once.  Pass "
     "`copy.copy({name})` where they are one.",
-    "one setting": "Each setting ({item}) is compiled once.  Call the function under the same one.",
+    "one setting": "Each setting ({item}) is compiled once.  Call the function under one of them only.",
     "set before": "{names} {has} the attribute `{item}` in some calls only.  Set it before the first call, such as in "
     "`__init__`, to a value like that of later calls.",
     "modules before": "{names} got or lost modules or parameters after the first call.  Add them before, such as in "
@@ -304,7 +307,7 @@ def _remedy(
         compile=compile_id,
         marks=marks,
         padding=", such as by padding," if is_of_size else "",
-        bounds="; bounds of mark_dynamic compare, too" if is_of_size else "",
+        bounds=", as bounds of mark_dynamic do" if is_of_size else "",
         detached=f"; where none is needed, pass `{found[0]}.detach()`" if is_leaf and is_argument else "",
         frozen="; weights that are not to change can be left out of the optimizer" if is_weight else "",
         tensor="" if needs_number else ", or a tensor in place of the number",
