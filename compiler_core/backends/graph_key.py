@@ -265,6 +265,7 @@ def _function_name(target: Callable[..., Any]) -> str:
 _TORCH_FOLDERS = tuple(
     str(Path(module.__file__ or "").parent) for module in (torch, sys.modules[__name__.partition(".")[0]])
 )
+_CUTAWAY_FOLDER = _TORCH_FOLDERS[-1]
 _PYTHON_FOLDER = str(Path(functools.__file__).parent)
 
 
@@ -297,6 +298,8 @@ def _is_untouched(function: types.FunctionType, seen: set[int]) -> bool:
     held = [_unwrap_box(cell.cell_contents) for cell in function.__closure__ or () if cell != types.CellType()]
     if not all(map(_is_trusted, held)):
         return False  # for example a user's torch.autograd.Function, which the graph refers to by name only
+    if file.startswith(_CUTAWAY_FOLDER) and any(map(_is_data, held)):
+        return False  # functions that capture makes have the same name, whatever they hold
     return all(_is_untouched(f, seen) for f in [*named, *held] if isinstance(f, types.FunctionType))
 
 
@@ -311,6 +314,12 @@ def _is_trusted(value: Any) -> bool:
     """
     cls = value if isinstance(value, type) else type(value)
     return cls.__module__.partition(".")[0] in ("torch", "builtins", "functools", __name__.partition(".")[0])
+
+
+def _is_data(value: Any) -> bool:
+    """Whether it is an object of Python's other than a function or class, such as a number, a list or a partial."""
+    is_function = isinstance(value, (type, types.FunctionType, *_C_FUNCTION_TYPES))
+    return not is_function and type(value).__module__ in ("builtins", "functools")
 
 
 _PLAIN_TYPES = (type(None), bool, int, str, bytes)

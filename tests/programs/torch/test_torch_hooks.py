@@ -208,6 +208,25 @@ def test_variables_that_change_before_the_backward(program):
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("partial", [False, True])
+def test_hooks_with_other_constants(partial):
+    """Graphs with hooks that differ only in what they hold are different graphs."""
+
+    def with_factor(factor):
+        def program(x):
+            scale = factor + 0.0
+            y = x * 2
+            y.register_hook(functools.partial(torch.mul, other=scale) if partial else lambda g: g * scale)
+            return y.sin()
+
+        return compiler_core.compile(program)
+
+    for factor in (2.0, 5.0):
+        x = torch.zeros(3, requires_grad=True)
+        with_factor(factor)(x).sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), 2 * factor))
+
+
 class Reversal(nn.Module):
     strength = 4.0
 
