@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -22,11 +23,11 @@ def plus_one(name: str, source: str, size: int = 8) -> Loops:
     return Loops(name, (size,), (), body)
 
 
-def program(*steps: ir.Step) -> ir.Program:
+def program(*steps: ir.Step, device: str = "cuda:0") -> ir.Program:
     names = dict.fromkeys(n for s in steps for n in (*s.reads, *s.writes))
     results = {n for s in steps for n in s.writes}
     kinds = {n: "loops" if n in results else "input" for n in names}
-    buffers = {n: ir.Buffer(n, f32, (8,), (1,), torch.device("cuda", 0), kinds[n], ()) for n in names}  # type: ignore[arg-type]
+    buffers = {n: ir.Buffer(n, f32, (8,), (1,), torch.device(device), kinds[n], ()) for n in names}  # type: ignore[arg-type]
     inputs = tuple(n for n in names if n not in results)
     return ir.Program("forward", buffers, inputs, steps, tuple(ir.TensorView(n, (8,), (1,)) for n in results))
 
@@ -67,6 +68,25 @@ def test_large_loops_are_not_joined() -> None:
             plus_one("b1", "b", 2 * DEFAULT_RULES.max_horizontal_elements),
         )
     ) == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_loops_of_one_element_are_joined_in_large_kernels(device: str) -> None:
+    """Each parameter of an optimizer has such loops, some of which read what others make."""
+    chains = [loops for n in range(200) for loops in (plus_one(f"a{n}", f"x{n}", 1), plus_one(f"b{n}", f"a{n}", 1))]
+    steps = program(*chains, device=device)
+    done = fuse_horizontally(FusionResult(steps, (), {}, ()), FusionRequests())
+    assert names(done) == ["a0", "b0", "a128", "b128"]
+    assert [len(s.writes) for s in done.program.steps] == [128, 128, 72, 72]
+    written = set(done.program.inputs)
+    for step in done.program.steps:
+        assert written.issuperset(step.needs)
+        written.update(step.writes)
+
+
+def test_on_the_cpu_only_loops_of_one_element_are_joined() -> None:
+    apart = program(plus_one("a1", "a"), plus_one("b1", "b"), device="cpu")
+    assert names(fuse_horizontally(FusionResult(apart, (), {}, ()), FusionRequests())) == ["a1", "b1"]
 
 
 def test_keep_apart_is_respected() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -223,15 +224,20 @@ def _refusals_of_others(fused: FusionResult, rows: ir.Loops, columns: ir.Loops) 
     return tuple(r for r in fused.refusals if {*r[:2]} != {rows.name, columns.name})
 
 
+MAX_ARGUMENTS_OF_ONE = 256
+"""The most buffers of loops over one element that share a kernel: a GPU kernel's arguments have at most 4,096 bytes."""
+MAX_STATEMENTS_OF_ONE = 1024
+"""The most statements of such loops, whose values need few registers."""
+
 Shape = tuple[torch.device, tuple[Int, ...], tuple[Int, ...]]
 
 
 def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionResult:
-    """Horizontal fusion: joins small Triton kernels that do not depend on each other.
+    """Horizontal fusion: joins small kernels that do not depend on each other.
 
     A kernel that takes less time than its launch, such as the one that counts the batches of a batch norm, costs the
-    time of a launch.  A network has one such kernel for each layer, which differ in their tensors only.  Kernels over
-    the same iteration domain share a launch, at the position of the first:
+    time of a launch.  A network has one such kernel for each layer, and Adam one for each parameter, which differ in
+    their tensors only.  Kernels over the same iteration domain share a launch, at the position of the first:
 
     >>> fused("horizontal", "[aten.exp(x), aten.sin(y)]", x="f32[8]", y="f32[8]", device="cuda")
     exp: for i0 < 8:
@@ -251,28 +257,34 @@ def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionRe
         sin: f32 = sin(v2)
         store sin[i0] = sin
     """
-    steps: list[ir.Step | None] = list(fused.program.steps)
-    leaders: dict[Shape, int] = {}
+    program = fused.program
+    groups: dict[int, list[ir.Loops]] = {}
+    """The loops that become one kernel, by the position of the first of them."""
+    positions: dict[Shape, list[int]] = defaultdict(list)
+    """The positions that loops of a shape can move to: those since the last barrier."""
     written: dict[str, int] = {}
-    notes: list[Rewrite] = []
-    for at, step in enumerate(fused.program.steps):
-        written.update(dict.fromkeys(step.writes, at))
+    for at, step in enumerate(program.steps):
+        position = at
         if isinstance(step, ir.Call) and step.barrier:
-            leaders.clear()
-        if not isinstance(step, ir.Loops) or fused.program.language(step) != "triton" or not _is_small(step):
-            continue
-        shape = fused.program.device(step), step.outer, step.inner
-        leader = leaders.setdefault(shape, at)
-        first = steps[leader]
-        assert isinstance(first, ir.Loops)
-        last_dependency = max((written.get(b, -1) for b in step.needs), default=-1)
-        joined = _merge_small_loops(first, step, requests) if last_dependency < leader else None
-        if joined is None:
-            leaders[shape] = at
-        else:
-            steps[leader], steps[at] = joined, None
-            notes.append(Rewrite("companion", (joined.name, step.name), joined.name, "both are small and alike", 0))
-    program = fused.program.with_steps([s for s in steps if s is not None])
+            positions.clear()
+        if isinstance(step, ir.Loops) and _is_small(program, step):
+            candidates = positions[program.device(step), step.outer, step.inner]
+            last_dependency = max((written.get(b, -1) for b in step.needs), default=-1)
+            # results of more than one element stay close to the steps that read them
+            near = candidates if prod(step.space) == 1 else candidates[-1:]
+            position = next((p for p in near if p > last_dependency and _may_share(groups[p], step, requests)), at)
+            if position == at:
+                candidates.append(at)
+            groups.setdefault(position, []).append(step)
+        written.update(dict.fromkeys(step.writes, position))
+    joined = {each.name for group in groups.values() for each in group[1:]}
+    steps = [_merge_small_loops(groups[at]) if len(groups.get(at, ())) > 1 else s for at, s in enumerate(program.steps)]
+    program = program.with_steps([s for s in steps if s.name not in joined])
+    notes = [
+        Rewrite("companion", (first.name, each.name), first.name, "both are small and alike", 0)
+        for first, *others in groups.values()
+        for each in others
+    ]
     history = dict(fused.rewrites_by_loops)
     for note in notes:
         kept, gone = note.before
@@ -282,24 +294,26 @@ def fuse_horizontally(fused: FusionResult, requests: FusionRequests) -> FusionRe
     return FusionResult(program, (*fused.rewrites, *notes), history, tuple(r for r in refusals if r[0] != r[1]))
 
 
-def _is_small(loops: ir.Loops) -> bool:
+def _is_small(program: ir.Program, loops: ir.Loops) -> bool:
+    """Whether the loops take less time than to launch them: on the CPU that is only true of a single element."""
     numel = prod(loops.space)
+    most = current_rules().max_horizontal_elements if program.language(loops) == "triton" else 1
+    return not loops.column_stores and not loops.scatters and isinstance(numel, int) and numel <= most
+
+
+def _may_share(group: Sequence[ir.Loops], loops: ir.Loops, requests: FusionRequests) -> bool:
+    """Whether a kernel of all is not too large, and the user did not ask to keep two of them apart."""
+    one = prod(loops.space) == 1
+    together = [*group, loops]
     return (
-        not loops.column_stores
-        and not loops.scatters
-        and isinstance(numel, int)
-        and numel <= current_rules().max_horizontal_elements
+        len({a for each in together for a in each.arguments}) <= (MAX_ARGUMENTS_OF_ONE if one else MAX_ARGUMENTS)
+        and sum(len(each.body) for each in together) <= (MAX_STATEMENTS_OF_ONE if one else MAX_STATEMENTS)
+        and all(requests.between(each, loops) != "keep_apart" for each in group)
     )
 
 
-def _merge_small_loops(first: ir.Loops, second: ir.Loops, requests: FusionRequests) -> ir.Loops | None:
-    """Returns both as one loop nest, or None if that is too large or the user asked to keep them apart."""
-    if first is second:
-        return None
-    if len({*first.arguments, *second.arguments}) > MAX_ARGUMENTS:
-        return None
-    if len(first.body) + len(second.body) > MAX_STATEMENTS or requests.between(first, second) == "keep_apart":
-        return None
-    joined = replace(first, body=merge_bodies(first.body, second.body, {}))
+def _merge_small_loops(group: Sequence[ir.Loops]) -> ir.Loops:
+    first, *others = group
+    joined = replace(first, body=merge_bodies(first.body, [s for each in others for s in each.body], {}))
     ir.check(joined)
     return joined
