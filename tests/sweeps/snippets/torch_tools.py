@@ -31,15 +31,6 @@ def tensor_hooks(x):
     return (y**2).sum()
 
 
-@program(lambda: (torch.randn(4, 4), torch.rand(4, 4)))
-def hooks_that_read_tensors(x, mask):
-    y = x.sin()
-    norm = y.norm()
-    y.register_hook(lambda g: torch.where(mask > 0.5, g, 0) / norm)
-    y.register_hook(functools.partial(torch.mul, other=mask))
-    return (y**2).sum()
-
-
 @program(NET)
 def functional_call_with_other_weights(m, x):
     weights = {n: p * 0.5 for n, p in m.named_parameters()}

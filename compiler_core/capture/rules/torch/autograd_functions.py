@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,11 +141,7 @@ def _fixed(tx: Interpreter, value: Value) -> Box:
         return Box(functools.partial(_fixed(tx, value.function).value, *args, **kwargs))
     if not isinstance(value, FunctionValue):
         return Box(value.constant(tx))
-    read: list[TensorValue] = []
-    make = _maker(tx, value, read)
-    if read:
-        raise Unsupported("unsupported call", f"with {value}, which reads a tensor")
-    return Box(make(()))
+    return Box(_copy(tx, value))
 
 
 @contextmanager
@@ -320,17 +315,13 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
         return HandleValue()
     if not isinstance(hook, (FunctionValue, PartialValue, StaticValue)):
         raise Unsupported("gradient hook", f"{NAME} with {hook}")
-    given = [tensor]
-    """What the node gets: the tensor, and those that the hook reads."""
     try:
-        make = _maker(tx, hook, given)
-        for each in given:
-            each.node(tx)  # makes it an input of the graph now
-        _try(tx, given, hook)
+        _try(tx, tensor, hook)
+        copy = _copy(tx, hook)
     except Unsupported as error:
         raise Unsupported("gradient hook", f"{NAME}: {error.context or error.kind}") from None
     tx.capture.graph.keep_whole("beside hooks on its tensors")
-    tx.capture.graph.call_function(tx, _registering(make), given)
+    tx.capture.graph.call_function(tx, _registering(copy), [tensor])
     return HandleValue()
 
 
@@ -339,10 +330,9 @@ def add_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
     tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _try(tx: Interpreter, given: Sequence[TensorValue], hook: Value) -> None:
+def _try(tx: Interpreter, tensor: TensorValue, hook: Value) -> None:
     """Interprets the hook, which adds its guards and breaks the graph if it does anything but compute."""
-    tensor = given[0]
-    with trial_run(tx, "a hook", given):
+    with trial_run(tx, "a hook", [tensor]):
         gradient = tx.capture.graph.call_function(tx, torch.empty_like, [tensor])
         with _later("the hook"):
             result = hook.call(tx, [gradient], {})
@@ -355,64 +345,44 @@ def _kind(tx: Interpreter, tensor: TensorValue) -> tuple[Any, ...]:
     return fake.shape, fake.dtype, fake.device
 
 
-Make = Callable[[Sequence[torch.Tensor]], Any]
-"""Makes an object when the graph runs, from tensors that its node gets."""
+def _copy(tx: Interpreter, hook: Value) -> Callable[..., Any]:
+    """Returns a function like the hook, which has no state that may change: its variables are constants.
 
-
-def _maker(tx: Interpreter, hook: Value, given: list[TensorValue]) -> Make:
-    """Returns what makes a function like the hook, which has no state that may change.
-
-    The tensors that it reads from its closure and defaults are added to `given`; its other variables are constants.
+    A tensor is none: the caller may change it before the backward runs.
     """
     hook.install_guards(tx)
     if isinstance(hook, PartialValue):
-        inner, args = _maker(tx, hook.function, given), [_variable(tx, each, given) for each in hook.args]
-        keywords = {name: _variable(tx, each, given) for name, each in hook.kwargs.items()}
-        return lambda tensors: functools.partial(
-            inner(tensors), *(arg(tensors) for arg in args), **{name: each(tensors) for name, each in keywords.items()}
-        )
+        args, kwargs = [_fixed_variable(tx, each) for each in hook.args], hook.kwargs
+        keywords = {name: _fixed_variable(tx, each) for name, each in kwargs.items()}
+        return functools.partial(_copy(tx, hook.function), *args, **keywords)
     if not isinstance(hook, FunctionValue):
-        constant = hook.constant(tx)
-        return lambda tensors: constant
+        function: Callable[..., Any] = hook.constant(tx)
+        return function
     if hook.stored or hook.special_attributes:
         raise Unsupported("gradient hook", f"{hook} has attributes")
     for name, cell in zip(hook.code.co_freevars, hook.closure, strict=True):
         if not cell.is_final(tx):
             raise Unsupported("gradient hook", f"{hook} reads {name}, which may be assigned again")
-    code, f_globals = hook.code, hook.f_globals
-    cells = [_variable(tx, cell.get(tx), given) for cell in hook.closure]
-    defaults = [_variable(tx, each, given) for each in hook.defaults]
-    kwdefaults = {name: _variable(tx, each, given) for name, each in hook.kwdefaults.items()}
-
-    def make(tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        closure = tuple(types.CellType(cell(tensors)) for cell in cells)
-        of_arguments = tuple(default(tensors) for default in defaults)
-        made = types.FunctionType(code, f_globals, code.co_name, of_arguments, closure)
-        made.__kwdefaults__ = {name: each(tensors) for name, each in kwdefaults.items()}
-        return made
-
-    return make
+    cells = tuple(types.CellType(_fixed_variable(tx, cell.get(tx))) for cell in hook.closure)
+    defaults = tuple(_fixed_variable(tx, each) for each in hook.defaults)
+    made = types.FunctionType(hook.code, hook.f_globals, hook.code.co_name, defaults, cells)
+    made.__kwdefaults__ = {name: _fixed_variable(tx, each) for name, each in hook.kwdefaults.items()}
+    return made
 
 
-def _variable(tx: Interpreter, value: Value, given: list[TensorValue]) -> Make:
-    """Returns what makes the contents of a variable, of which tensors are added to `given`."""
-    if type(value) is TensorValue:
-        given.append(value)
-        return operator.itemgetter(len(given) - 1)
+def _fixed_variable(tx: Interpreter, value: Value) -> Any:
     if isinstance(value, TupleValue) and value.cls is tuple:
-        items = [_variable(tx, each, given) for each in value.unpack(tx)]
-        return lambda tensors: tuple(item(tensors) for item in items)
+        return tuple(_fixed_variable(tx, each) for each in value.unpack(tx))
     if isinstance(value, ContainerValue):
         raise Unsupported("gradient hook", f"{value}, which may change")
-    constant = value.constant(tx)
-    return lambda tensors: constant
+    return value.constant(tx)
 
 
-def _registering(make: Make) -> Callable[..., None]:
+def _registering(hook: Callable[..., Any]) -> Callable[[torch.Tensor], None]:
     """Returns the function that the node calls."""
 
-    def register(*given: torch.Tensor) -> None:
-        given[0].register_hook(make(given))  # type: ignore[no-untyped-call]
+    def register(tensor: torch.Tensor) -> None:
+        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
     register.__name__ = register.__qualname__ = "register_hook"
     return register
