@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compiler_core.support.size_expr import Int, Undecided, are_dense, evaluate, hint, prod, symbol, symbols_in, total
 from compiler_core.support.tensors import is_dense
+
+# no test depends on how busy the machine is
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 N, M = symbol("n", 2, 8), symbol("m", 0, 5)
 
