@@ -1,4 +1,4 @@
-"""Reads, changes, verifies and writes CPython bytecode (code objects of 3.11 to 3.13).
+"""Reads, changes, verifies and writes CPython bytecode (code objects of 3.11 to 3.14).
 
     disassemble         code object -> list of `Instruction`, with operands resolved, and jumps and handlers as objects
                         (`disassemble_cached`: a shared list, for callers that only read it)

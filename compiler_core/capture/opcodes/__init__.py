@@ -1,4 +1,4 @@
-"""The opcodes of CPython 3.11 to 3.13 over symbolic values: a row of a table or a function for each.
+"""The opcodes of CPython 3.11 to 3.14 over symbolic values: a row of a table or a function for each.
 
 `table` has all of them by name; they are in `variables`, `operators` and `control`.
 """

@@ -195,7 +195,7 @@ def _unpacked(tx: Interpreter) -> list[Value]:
 
 @opcode()
 def UNPACK_SEQUENCE(tx: Interpreter, instruction: Instruction) -> None:
-    has_length = sys.version_info >= (3, 14) and tx.stack[-1].python_type() in (list, tuple, dict)
+    has_length = sys.version_info >= (3, 14) and isinstance(tx.stack[-1], ListValue | TupleValue | DictValue)
     values = _unpacked(tx)
     if len(values) != instruction.arg:
         raise _wrong_count(len(values), instruction.arg or 0, has_length)
