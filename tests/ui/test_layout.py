@@ -166,7 +166,7 @@ def test_code_in_the_texts_of_problems_has_no_backquotes(explorer: Explorer) -> 
 
 
 @of("problems")
-def test_problems_are_shown_one_after_another(explorer: Explorer) -> None:
+def test_problems_are_shown_one_after_another(explorer: Explorer, page: Page) -> None:
     line = explorer.root.locator(".problem")
     expect(line.locator(".what")).to_contain_text(re.compile(r"^Line \d+: graph break: "))
     expect(line.locator(".which")).to_have_text("1 of 2")
@@ -174,6 +174,9 @@ def test_problems_are_shown_one_after_another(explorer: Explorer) -> None:
     line.get_by_label("Next problem").click()
     expect(line.locator(".which")).to_have_text("2 of 2")
     expect(line.locator(".what")).not_to_have_text(first)
+    page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
+    whole = "(text) => text.scrollHeight <= text.clientHeight + 1"  # all of it is seen
+    expect_value(lambda: line.locator(".what").evaluate(whole), True)
     listed = pane_of(explorer, "Overview").locator("h3.problems + table tbody tr")
     expect(listed).to_have_count(2)
     expect(listed.nth(1)).to_have_class(re.compile("pinned"))

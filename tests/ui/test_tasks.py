@@ -99,6 +99,7 @@ CELLS = {
     "whole": "%%compile --capture-backward\nfor rows, classes in batches:\n    momentum.zero_grad()\n"
     "    loss = cross_entropy(rows_of(rows), classes)\n    loss.backward()\n    momentum.step()\n"
     "    print(loss.item())",
+    "layers": "%%compile --steps --backend eager\nhidden = rows_of(x)",
     "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(3, 4).cos()) + 1",
 }
 MAX_CLICKS = 2
@@ -390,6 +391,22 @@ def test_24_what_would_save_most_of_a_training_step(task: Begin) -> None:
         [re.compile(r"core: (\d+ % (less|more) time|no difference in time measured) \([\d.]+ .?s (instead of|beside) ")]
     )
     expect(t.explorer.root.locator(".verdict")).to_contain_text("Eager")
+
+
+def test_25_which_kernel_computes_a_gradient_that_is_a_view(task: Begin) -> None:
+    t = task("whole", run=False)
+    row = t.pane("Training step").get_by_role("row").filter(has_text="rows_of.0.bias")
+    t.click(row.get_by_role("cell").nth(1).get_by_role("button").filter(has_text="view").last)
+    expect(t.step("Kernel")).to_contain_text("forward_")
+
+
+def test_26_what_the_interpreter_does_in_a_call_that_is_inlined(task: Begin) -> None:
+    t = task("layers")
+    t.pane("Symbolic steps").get_by_label("Stop at").select_option(label="call")
+    t.click(t.pane("Symbolic steps").get_by_label("Next stop"))
+    path = t.pane("Symbolic steps").get_by_role("group", name="Call stack")
+    expect(path).to_contain_text("top level:2")
+    expect(path).to_contain_text("Sequential.forward")
 
 
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:

@@ -7,6 +7,8 @@ import { h, prose } from "../dom/elements";
 import type { Problem } from "../model/record/record";
 import type { State } from "../model/state";
 
+const NEXT_SENTENCE = /(?<=\.) +(?=[A-Z])/;
+
 export class ProblemLine {
   readonly element = h("nav", { class: "problem", "aria-label": "Problems" });
   private readonly problems: Problem[];
@@ -44,7 +46,8 @@ export class ProblemLine {
     this.text.title = `${title}\n${cause}`;
     const [kind, rest] = title.split(/: (.*)/s);
     const heading = rest && cause.startsWith(rest) ? `${kind}:` : title; // the cause says the rest
-    const text = cause.replace(/([.:]?)\s*\n\s*/g, (_, end: string) => `${end || "."} `);
+    const oneLine = cause.replace(/([.:]?)\s*\n\s*/g, (_, end: string) => `${end || "."} `);
+    const [text] = oneLine.split(NEXT_SENTENCE); // the overview has the others
     this.text.replaceChildren(h("b", {}, ...prose(placed(problem, heading, this.state))), " ", ...prose(text));
   }
 }

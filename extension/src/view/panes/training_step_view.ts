@@ -63,7 +63,7 @@ export class TrainingStepView extends LinkedContent {
     }
     const button = this.measureButton(forms);
     const text = "Not measured. Each way is run on this cell, in turn with how it ran: ";
-    return [head, h("p", { class: "note" }, text, button ?? `%%compile --time=${forms.join(",")}`)];
+    return [head, h("p", { class: "note" }, text, button ?? h("code", {}, `%%compile --time=${forms.join(",")}`))];
   }
 
   /** The forms in which the step may take less time or memory than it does now. */
@@ -123,22 +123,22 @@ export class TrainingStepView extends LinkedContent {
     const links = shown.map((item) => {
       const show = (event: Event) => {
         event.stopPropagation(); // the row pins all of the parameter
-        this.state.pin([item]);
+        this.state.pin([...new Set([item, this.computed(item) ?? item])]);
       };
       return h("button", { class: "link", onclick: show }, keyOf(item));
     });
-    const names = [...new Set(shown.flatMap((item) => this.kernelOf(item) ?? []))];
+    const names = [...new Set(shown.flatMap((item) => this.kernels.get(this.computed(item) ?? "") ?? []))];
     return stackedCell(h("span", {}, ...links.flatMap((link, i) => (i ? [", ", link] : [link]))), names.join(", "));
   }
 
-  /** The name of the kernel that computes a node; of a view, that of the value that it is a view of. */
-  private kernelOf(item: ItemId): string | undefined {
+  /** Returns the node that a kernel computes: this one, or for a view the one that it is a view of. */
+  private computed(item: ItemId): ItemId | undefined {
     const artifact = this.state.links.artifactOf(item);
     const seen = new Set<string>();
     for (let key: string | undefined = keyOf(item); key !== undefined && !seen.has(key); ) {
       seen.add(key);
-      const name = this.kernels.get(`${artifact?.id}#${key}`);
-      if (name !== undefined) return name;
+      const node = `${artifact?.id}#${key}`;
+      if (this.kernels.has(node)) return node;
       key = artifact?.graph?.edges.find(([, to]) => to === key)?.[0];
     }
     return undefined;

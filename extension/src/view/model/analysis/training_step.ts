@@ -60,10 +60,14 @@ export function trainingStep(compile: Compile, links: Links): TrainingStep | nul
 
 /** Returns the phases of a kernel's nodes, in order; of a kernel without nodes, its graph's. */
 export function kernelPhases({ kernel, nodes, compile }: KernelCost, links: Links): Phase[] {
-  const step = wholeStep(compile) ? trainingStep(compile, links) : null;
-  const own = new Set(nodes.map((node) => step?.phases.get(node)));
+  const own = new Set(nodes.map((node) => nodePhase(node, compile, links)));
   const known = PHASES.filter((phase) => own.has(phase));
   return known.length ? known : [kernel.graph];
+}
+
+/** Returns the phase of a node of a graph; null if its compile has no graph of a whole step. */
+export function nodePhase(node: ItemId, compile: Compile, links: Links): Phase | null {
+  return wholeStep(compile) ? (trainingStep(compile, links)?.phases.get(node) ?? null) : null;
 }
 
 /** The phases of a kernel as a text. */

@@ -87,7 +87,7 @@ export class PartitionTable extends LinkedContent {
 function noCurveNote(state: State): HTMLElement {
   const text = "What other memory budgets would save is recorded on demand: ";
   const button = tryButton(state, "memory-curve", "Record it");
-  return h("p", { class: "note" }, text, button ?? "%%compile --memory-curve.");
+  return h("p", { class: "note" }, text, button ?? h("code", {}, "%%compile --memory-curve"));
 }
 
 /** The estimated time that the backward would need to recompute a saved value. */

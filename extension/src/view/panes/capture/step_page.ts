@@ -62,7 +62,8 @@ export class StepPage {
         this.selectedCall = call === calls[calls.length - 1] ? null : call;
         this.draw(replay, this.at);
       };
-      const name = code.name === "<module>" ? "top level" : code.name;
+      const own = code.name.replace(/(\.<resumed>)+$/, ""); // its line follows
+      const name = own === "<module>" ? "top level" : own;
       const text = line ? `${name}:${line}` : name;
       return h("button", { "aria-pressed": String(call === selected), title: code.filename, onclick: select }, text);
     });

@@ -3,6 +3,7 @@
 import { h } from "../../dom/elements";
 import { errorText, plural, tensorType } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
+import { nodePhase } from "../../model/analysis/training_step";
 import type { Accuracy, Compile, Node } from "../../model/record/record";
 import type { State } from "../../model/state";
 import { cells, code, LinkedContent, shortCell, stackedCell } from "../linked_content";
@@ -19,7 +20,10 @@ const MAX_EAGER_ERROR = 0.01;
 export class AccuracyTable extends LinkedContent {
   private readonly nodes = new Map<string, Node>();
 
-  constructor(state: State, compile: Compile) {
+  constructor(
+    state: State,
+    private readonly compile: Compile,
+  ) {
     super(state);
     for (const { id, graph } of compile.artifacts) {
       for (const node of graph?.nodes ?? []) this.nodes.set(`${id}#${node.key}`, node);
@@ -39,6 +43,7 @@ export class AccuracyTable extends LinkedContent {
   private row(each: Accuracy): HTMLTableRowElement {
     const node = this.nodes.get(each.node);
     const graph = keyOf(each.node.slice(0, each.node.lastIndexOf("#")).replace(":", "#"));
+    const phase = nodePhase(each.node, this.compile, this.state.links) ?? graph;
     const line = this.state.links.userLine(each.node);
     const row = h(
       "tr",
@@ -49,7 +54,7 @@ export class AccuracyTable extends LinkedContent {
             "span",
             {},
             code(keyOf(each.node)),
-            h("small", {}, ` ${graph}, ${node ? tensorType(node.dtype, node.shape) : ""}`),
+            h("small", {}, ` ${phase}, ${node ? tensorType(node.dtype, node.shape) : ""}`),
           ),
           code(line === null ? "" : this.state.links.text(line).trim()),
         ),

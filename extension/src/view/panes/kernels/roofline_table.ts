@@ -91,7 +91,7 @@ export class RooflineTable extends LinkedContent {
 
   /** `isTimed`: whether any kernel was timed; else there are no columns for that. */
   private row(row: Sums, isTimed: boolean, name: HTMLTableCellElement): HTMLTableRowElement {
-    const { minNs, ns, operations } = row;
+    const { minNs, ns } = row;
     const share = ns ? minNs / ns : null;
     const filled = h("span", { class: "bar ok", style: `width:${Math.min(100, 100 * (share ?? 0))}%` });
     const percent = share === null ? "not timed" : `${Math.round(100 * share)} %`;
@@ -104,14 +104,13 @@ export class RooflineTable extends LinkedContent {
         ...(isTimed ? [shortCell(ofRoof), shortCell(ns === null ? "" : duration(ns))] : []),
         shortCell(duration(minNs)),
         shortCell(bytes(row.bytes)),
-        shortCell(operations === null ? "" : count(operations)),
-        shortCell(operations === null || !row.bytes ? "" : (operations / row.bytes).toPrecision(2)),
+        operationsCell(row),
       ),
     );
   }
 }
 
-const HEADS = ["Kernel", "Of roofline", "Time", "Minimum", "Traffic", "Operations", "Per byte"];
+const HEADS = ["Kernel", "Of roofline", "Time", "Minimum", "Traffic", "Operations"];
 
 /** The columns that kernels have which were timed. */
 const OF_TIMED = ["Of roofline", "Time"];
@@ -169,6 +168,12 @@ function kernelRoofline(cost: KernelCost, roof: Roof): KernelRoofline {
     bound: memory >= arithmetic ? "memory" : "arithmetic",
     ns: kernel.timed_on === roof.target ? kernel.time_ns : null,
   };
+}
+
+function operationsCell({ operations, bytes }: Sums): HTMLTableCellElement {
+  if (operations === null) return shortCell("");
+  const perByte = bytes ? `${(operations / bytes).toPrecision(2)}/byte` : "";
+  return shortCell(h("span", {}, h("div", {}, count(operations)), h("small", {}, perByte)));
 }
 
 function sumOf(rows: Sums[]): Sums {
