@@ -38,6 +38,7 @@ def run(call):
         options={"backend": "aot_eager"},
         is_confirmed=False,
         on_core=False,
+        logs={"compiles": 3},  # one has no line of the script in its stack
     ),
     Recompiled(
         "the message of an error that is caught",

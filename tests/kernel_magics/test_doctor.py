@@ -110,7 +110,7 @@ def test_packages_of_other_versions(version: str | None, monkeypatch: pytest.Mon
     assert finding.remedy == 'pip install "jupyterlab<5,>=4.3"'
 
 
-@pytest.mark.parametrize("version", ["3.10.14", "3.14.0"])
+@pytest.mark.parametrize("version", ["3.10.14", "3.15.0"])
 def test_another_python(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "python_version", lambda: version)
     assert f"Python {version}: Cutaway needs" in only(check._versions()).text

@@ -64,7 +64,7 @@ def test_each_compiled_cell_has_an_explorer(tour: Notebook) -> None:
     expect(outputs).to_have_count(3)
     for output in outputs.all():
         output.scroll_into_view_if_needed()
-        expect(output.locator(".bar")).to_be_visible()
+        expect(output.locator("header.bar")).to_be_visible()
 
 
 def test_the_tree_lists_breaks_and_recompiles(explorer: Explorer, screenshot: Screenshot) -> None:
