@@ -55,6 +55,8 @@ from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functo
 replace_after_fork(convert_frame, "compile_lock")
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
+_closed: list[Region] = []
+"""Those that were closed while another thread compiled, and are still to be freed."""
 _forked_while_running = False
 
 MAX_RESUMES = 64
@@ -144,9 +146,20 @@ class Region:
         return "" if backends.supports_symbolic_sizes(self.options.backend) else "backend"
 
     def close(self) -> None:
-        """Stops compiling and frees everything; called when the compiled function is deleted."""
+        """Stops compiling and frees everything; called when the compiled function is deleted.
+
+        A garbage collection in any thread may do so, even in one that the compiling thread waits for: what cannot be
+        freed at once is freed at the next compile.
+        """
         self.hook.close()
-        self.forget()
+        lock = convert_frame.compile_lock
+        if not lock.acquire(blocking=False):
+            _closed.append(self)
+            return
+        try:
+            self.forget()
+        finally:
+            lock.release()
 
     # ------------------------------------------------------------ one frame
 
@@ -171,6 +184,8 @@ class Region:
             silence_warnings(),
             DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
         ):
+            while _closed:
+                _closed.pop().forget()
             state = self._find_state(code)
             if state is None:
                 return frame_hook.skip_code()

@@ -15,6 +15,10 @@ import compiler_core
 from compiler_core.codegen.build import compilers, external
 from compiler_core.codegen.build.background import BackgroundBuild
 from compiler_core.errors import TimedOut
+from compiler_core.pipeline import compiled_region
+from compiler_core.torch_private import convert_frame
+
+HANG_S = 30
 
 
 def test_the_forward_is_built_while_the_backward_is_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,3 +92,19 @@ def test_a_signal_while_a_build_is_waited_for() -> None:
     threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         build.result()
+
+
+def test_a_function_that_another_thread_deletes_does_not_wait_for_a_compile() -> None:
+    """A garbage collection in the thread of a build does so, and the compile waits for the build."""
+    functions: list[Any] = [compiler_core.compile(lambda x: x + 1, backend="eager", strict=True)]
+    functions[0](torch.ones(2))
+    deleting = threading.Thread(target=functions.clear)
+    with convert_frame.compile_lock:
+        deleting.start()
+        deleting.join(HANG_S)
+        was_waiting = deleting.is_alive()
+    deleting.join(HANG_S)
+    assert not was_waiting
+    assert compiled_region._closed
+    compiler_core.compile(lambda x: x + 2, backend="eager", strict=True)(torch.ones(2))
+    assert not compiled_region._closed
