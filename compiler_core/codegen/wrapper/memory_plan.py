@@ -81,21 +81,19 @@ def plan(program: ir.Program, steps: Steps | None = None, overwrites: bool = Tru
     computed = {name for step in steps if isinstance(step, ir.Launch) for name in step.makes}
     read = {name for step in steps if isinstance(step, ir.Call) for name in step.reads}
     internal = {name for name in computed - read if program.buffers[name].kind == "loops"}
-    products = {s.name for s in steps if isinstance(s, ir.Call) and facts(s.target) & Fact.EXPENSIVE}.difference(read)
-    alone = internal | {name for name in products if name in program.buffers} if overwrites else set()
-    at_peak: set[int] = set()
-    reuses = _assign_memory(program, steps, last_uses, internal, alone, at_peak)
-    for _ in range(MAX_OVERWRITES if alone else 0):
-        _, peak_at = _peak(producers, last_uses, reuses, sizes)
-        if peak_at in at_peak:
+    alone: set[str] = set()
+    if overwrites and "triton" in program.used_languages:
+        products = {s.name for s in steps if isinstance(s, ir.Call) and facts(s.target) & Fact.EXPENSIVE}
+        alone = internal | (products & program.buffers.keys()).difference(read)
+    overwriting: set[int] = set()
+    while True:
+        reuses = _assign_memory(program, steps, last_uses, internal, alone, overwriting)
+        peak, at = _peak(producers, last_uses, reuses, sizes)
+        if not alone or at in overwriting or len(overwriting) == MAX_OVERWRITES:
             break
-        at_peak.add(peak_at)
-        overwriting = _assign_memory(program, steps, last_uses, internal, alone, at_peak)
-        if overwriting == reuses:
-            break
-        reuses = overwriting
+        overwriting.add(at)
     retained = _retained_buffers(program, steps, internal & last_uses.keys() - reuses.keys() - set(reuses.values()))
-    before, (peak, _) = sum(sizes[name] for name in producers), _peak(producers, last_uses, reuses, sizes)
+    before = sum(sizes[name] for name in producers)
     return MemoryPlan(tuple(steps), last_uses, reuses, retained, producers, sizes, before, peak)
 
 

@@ -52,7 +52,7 @@ def with_runs(program: ir.Program, by_kernel: MemoryPlan) -> tuple[ir.Program, M
         return program, by_kernel
     workspaces = {run.workspace.name: run.workspace for run in runs if run.workspace}
     with_workspaces = replace(program, buffers=program.buffers | workspaces)
-    planned = plan(with_workspaces, list(_steps(program, runs)))
+    planned = plan(with_workspaces, list(_steps(program, runs)), overwrites=bool(by_kernel.overwritten))
     needs_more = _memory(with_workspaces, planned)[1] > _memory(program, by_kernel)[1] + MAX_MORE_BYTES
     return (program, by_kernel) if needs_more else (with_workspaces, planned)
 
