@@ -466,11 +466,12 @@ class _Recording:
         self.pool, self.number = pool, pool.begin(self._graph)
         self.freed: Reserved | None = None
         """What the saved tensors had, if it frees them."""
-        frees = saved is not None and saved.pool is pool and saved.can_be_freed_by(inputs)
+        # asked before another list has the inputs
+        freed = saved if saved is not None and saved.can_be_freed_by(inputs) else None
         recorded_inputs = [self.input_copies.get(i, t) for i, t in enumerate(inputs)]
-        if saved is not None and frees:
-            owned, self.freed = saved.take_owned(self.number), saved.reserved
-            for at, number in saved.positions(inputs).items():
+        if freed is not None:
+            owned, self.freed = freed.take_owned(self.number), freed.reserved
+            for at, number in freed.positions(inputs).items():
                 recorded_inputs[at] = owned[number]
             del owned
         memory = _InputMemory(recorded_inputs)

@@ -87,10 +87,8 @@ class Pool:
     def overwritten_by(self, number: int) -> list[Reserved]:
         """Returns what is in use of that which a replay of this recording would overwrite."""
         found = [each for each in self._written if not each.first <= number <= each.last]
-        if not found:
-            return found
         in_use = [each for each in found if not each.are_unused()]
-        self._written.difference_update({*found}.difference(in_use) if in_use else found)
+        self._written.difference_update(each for each in found if each not in in_use)
         return in_use
 
     def note_replay(self, written: Sequence[Reserved]) -> None:
