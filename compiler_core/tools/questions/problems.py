@@ -933,9 +933,8 @@ class _DividedGraphs:
                 if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
                     self._after.add(_key(break_))
                     callees |= {(line.filename, line.function) for line in break_.stack[1:]}
-        for (
-            compile_
-        ) in record.compiles:  # a function that is compiled by itself since its caller has a graph break in it
+        # a function that is compiled by itself since its caller has a graph break in it
+        for compile_ in record.compiles:
             frame = self._frames[compile_.frame]
             if (frame.filename, frame.name) in callees:
                 self._after |= set(map(_key, compile_.breaks))

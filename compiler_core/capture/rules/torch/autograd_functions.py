@@ -139,9 +139,7 @@ def _fixed(tx: Interpreter, value: Value) -> Box:
     if isinstance(value, PartialValue):
         args, kwargs = [a.constant(tx) for a in value.args], {k: v.constant(tx) for k, v in value.kwargs.items()}
         return Box(functools.partial(_fixed(tx, value.function).value, *args, **kwargs))
-    if not isinstance(value, FunctionValue):
-        return Box(value.constant(tx))
-    return Box(_copy(tx, value))
+    return Box(_copy(tx, value) if isinstance(value, FunctionValue) else value.constant(tx))
 
 
 @contextmanager
@@ -352,9 +350,9 @@ def _copy(tx: Interpreter, hook: Value) -> Callable[..., Any]:
     """
     hook.install_guards(tx)
     if isinstance(hook, PartialValue):
-        args, kwargs = [_fixed_variable(tx, each) for each in hook.args], hook.kwargs
-        keywords = {name: _fixed_variable(tx, each) for name, each in kwargs.items()}
-        return functools.partial(_copy(tx, hook.function), *args, **keywords)
+        args = [_fixed_variable(tx, each) for each in hook.args]
+        kwargs = {name: _fixed_variable(tx, each) for name, each in hook.kwargs.items()}
+        return functools.partial(_copy(tx, hook.function), *args, **kwargs)
     if not isinstance(hook, FunctionValue):
         function: Callable[..., Any] = hook.constant(tx)
         return function

@@ -166,9 +166,9 @@ class FunctionValue(Value):
         self.stored: dict[str, Value] = {}
         """The ``__dict__`` of a function that the frame made."""
         self.special_attributes: dict[str, Value] = {}
+        """Other attributes that the frame has set on it, such as ``__name__``."""
         self._annotations: Value | None = None
         """What its ``__annotate__`` returned (since 3.14)."""
-        """Other attributes that the frame has set on it, such as ``__name__``."""
 
     @classmethod
     def from_outside(cls, outside: OutsideObjects, fn: types.FunctionType, source: Source | None) -> FunctionValue:
