@@ -31,6 +31,7 @@ from compiler_core.loops import ir
 from compiler_core.records import Compile
 from compiler_core.support.eager_warnings import warning_emitter
 from compiler_core.support.fx_graphs import copy_graph, differs, graph_tensors, returned_graph
+from compiler_core.support.garbage import allowed_collections
 from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.recorded_calls import with_recorded_calls
 from compiler_core.support.torch_state import kept_random_state
@@ -115,7 +116,7 @@ def _inductor(gm: fx.GraphModule, examples: Sequence[torch.Tensor], compile_: Co
     with compile_.step("backend", "inductor"):
         from compiler_core.torch_private import inductor_compile_fx
 
-        with immediate_signals(), kept_random_state():
+        with allowed_collections(), immediate_signals(), kept_random_state():
             run: Any = inductor_compile_fx(copy_graph(gm), list(examples))
         return _with_eager_warnings(_tuple_output(run, [False] * len(examples)), gm)
 
@@ -130,7 +131,14 @@ def _custom_backend(function: Callable[..., Any]) -> Backend:
         given = copy_graph(before)
         as_dynamo = _as_dynamo_calls(_fake_mode(gm, examples), compile_)
         kept = kept_random_state()
-        with compile_.step("backend", name), _errors_of(name), as_dynamo, immediate_signals(), kept:
+        with (
+            compile_.step("backend", name),
+            _errors_of(name),
+            as_dynamo,
+            allowed_collections(),
+            immediate_signals(),
+            kept,
+        ):
             try:
                 result = function(given, list(inputs))
             except TensorifyScalarRestartAnalysis:  # AOTAutograd has noted floats that it makes constants, with guards

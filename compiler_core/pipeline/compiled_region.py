@@ -20,6 +20,7 @@ from compiler_core.bytecode import outermost_loops, verify
 from compiler_core.capture.guard_collector import add_source
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
+from compiler_core.codegen.build.background import is_build_thread
 from compiler_core.config import Options
 from compiler_core.errors import CompileWarning, RecompileError, StrictError, Unsupported, UsageError
 from compiler_core.guards import GuardTree, all_hold, failures
@@ -48,6 +49,7 @@ from compiler_core.resume.resume_functions import ResumeLayout
 from compiler_core.support import fork_locks, interrupts, torch_state
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
+from compiler_core.support.garbage import deferred_collections
 from compiler_core.support.transform_levels import in_dual_level
 from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame
 
@@ -61,7 +63,10 @@ _forked_while_running = False
 
 MAX_RESUMES = 64
 """Graph breaks in a row, after which the rest of a function runs as plain Python."""
-TRANSFORM_HINT = "Tensors inside it cannot be captured: compile the functions around the transform."
+_IN_TRANSFORM = "inside a transform of torch.func (vmap, grad ...)"
+_TRANSFORM_HINT = "Tensors inside it cannot be captured: compile the functions around the transform."
+_IN_BUILD = "in a thread that builds kernels, where Python deleted an object"
+_BUILD_HINT = "Another compile waits for that thread, so nothing can be compiled there."
 FORCED_BACKEND = "set_stance(force_backend=...) holds for torch.compile only: here, set the backend where you compile."
 NOT_CAPTURED = "a mode, transform or tracer of PyTorch observes the call"
 _EAGER_FIRST = ("eager_then_compile", "aot_eager_then_compile")
@@ -176,11 +181,15 @@ class Region:
         if torch_state.is_observed_or_traced():
             return frame_hook.skip_call()
         if are_functorch_transforms_active() or in_dual_level():
-            self._note_transform(info.code)
+            self._note_plain_call(info.code, _IN_TRANSFORM, _TRANSFORM_HINT)
+            return frame_hook.skip_call()
+        if is_build_thread():  # its compile holds the lock
+            self._note_plain_call(info.code, _IN_BUILD, _BUILD_HINT)
             return frame_hook.skip_call()
         with (
             convert_frame.compile_lock,
             interrupts.deferred_signals(),
+            deferred_collections(),
             silence_warnings(),
             DisableTorchFunctionSubclass(),  # capture looks at tensors of the user's classes
         ):
@@ -204,12 +213,11 @@ class Region:
                 error.__traceback__ = None  # its frames, which refer to the error, would keep the user's objects alive
                 return decision
 
-    def _note_transform(self, code: types.CodeType) -> None:
-        """Adds a note on a function that runs inside a transform of `torch.func`."""
-        note = f"{code.co_name} ran as plain Python inside a transform of torch.func (vmap, grad ...). {TRANSFORM_HINT}"
+    def _note_plain_call(self, code: types.CodeType, where: str, hint: str) -> None:
+        """Adds a note on a function that runs as plain Python because of where it is called."""
         notes = self.record().notes
-        if not self.refusal(code) and not any(TRANSFORM_HINT in known for known in notes):
-            notes.append(note)
+        if not self.refusal(code) and not any(hint in known for known in notes):
+            notes.append(f"{code.co_name} ran as plain Python {where}. {hint}")
 
     def _find_or_compile(self, state: CodeState, info: FrameInfo) -> Any:
         """Returns installed code whose guards hold, or compiles the frame."""

@@ -77,6 +77,7 @@ from compiler_core.records import Compile, CudaGraph
 from compiler_core.records.kernels import CacheLookup
 from compiler_core.support import opaque_ops
 from compiler_core.support.eager_warnings import silence_warnings, warn_always
+from compiler_core.support.garbage import collect_if_many
 from compiler_core.support.node_facts import waits_for_data
 from compiler_core.support.subgraphs import Subgraphs, has_subgraphs, subgraphs_of
 from compiler_core.support.tensors import has_own_kernels
@@ -192,6 +193,7 @@ def compile_differentiable(
     changes = user_changes(compile_, options)
     change = functools.partial(changes.graph, at="joint") if changes else None
     joint = trace_joint(gm, example_inputs, compile_, change)
+    collect_if_many()
     with DisableAutocast():  # the joint graph contains the casts
         parts = partition(joint, compile_, options.memory_budget, options.memory_curve, options.strict)
         if changes:

@@ -31,6 +31,7 @@ from compiler_core.support import fx_symbols
 from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import copy_graph, graph_module
 from compiler_core.support.fx_symbols import has_symbols, is_symbolic
+from compiler_core.support.garbage import deferred_collections
 from compiler_core.support.node_facts import custom_operator, is_pure, is_random, may_raise, waits_for_data
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.recorded_calls import has_recorded_calls, with_inner_record, with_recorded_calls
@@ -199,7 +200,7 @@ class _CompiledPart:
         self._variants: list[_Variant] = []
         self._is_full = False
         """Whether it has been said that no other sizes are compiled."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         run = self._known(inputs) or self._add_variant(inputs)
@@ -209,7 +210,7 @@ class _CompiledPart:
         return next((variant.run for variant in self._variants if variant.holds(*inputs)), None)
 
     def _add_variant(self, inputs: Sequence[Any]) -> Call:
-        with self._lock, hook_off():
+        with self._lock, hook_off(), deferred_collections():
             if known := self._known(inputs):  # another thread has compiled it
                 return known
             if len(self._variants) == MAX_VARIANTS:

@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
 from compiler_core.support.eager_warnings import unsilence_warnings
+from compiler_core.support.garbage import allowed_collections
 from compiler_core.support.interrupts import immediate_signals
 from compiler_core.support.tensors import tensors_in
 from compiler_core.support.transform_levels import LEVEL_FUNCTIONS, level_restorer
@@ -242,13 +243,13 @@ def set_device_guard() -> None:
 
 @contextmanager
 def as_in_program(torch_functions: bool) -> Iterator[None]:
-    """In the block, warnings, signals and overrides of functions of PyTorch do what they do where the program runs.
+    """In the block, warnings, signals, garbage collections and overrides of functions of PyTorch are as in the program.
 
     Args:
         torch_functions: whether ``__torch_function__`` of arguments is called there.
     """
     overrides = EnableTorchFunction() if torch_functions else contextlib.nullcontext()
-    with unsilence_warnings(), overrides, immediate_signals():
+    with unsilence_warnings(), overrides, allowed_collections(), immediate_signals():
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -13,6 +14,25 @@ from compiler_core.codegen.build.external import check
 _POLL_S = 0.1
 """How often signals are looked for while a build runs."""
 _Built = TypeVar("_Built")
+_here = threading.local()
+
+
+def submit(pool: ThreadPoolExecutor, build: Callable[..., _Built], *args: Any) -> Future[_Built]:
+    """Calls `build` in a thread of the pool, with the context variables of the caller."""
+
+    def run() -> _Built:
+        _here.builds = True
+        return build(*args)
+
+    return pool.submit(copy_context().run, run)
+
+
+def is_build_thread() -> bool:
+    """Whether this is a thread that a compile waits for.
+
+    Python may free objects in it, and a ``__del__`` of theirs may call a compiled function.
+    """
+    return getattr(_here, "builds", False)
 
 
 def await_all(futures: Sequence[Future[Any]]) -> None:
@@ -29,7 +49,7 @@ class BackgroundBuild(Generic[_Built]):
         self._future: Future[_Built] | None = None
         self._pool = ThreadPoolExecutor(1, "cutaway-build")
         with suppress(RuntimeError):  # no more threads can be started
-            self._future = self._pool.submit(copy_context().run, build)
+            self._future = submit(self._pool, build)
         self._pool.shutdown(wait=False)
 
     def result(self) -> _Built:

@@ -22,14 +22,13 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
-from compiler_core.codegen.build.background import await_all
+from compiler_core.codegen.build.background import await_all, submit
 from compiler_core.codegen.build.external import stopped_on_error
 from compiler_core.codegen.source import Launcher
 from compiler_core.codegen.triton.toolchain import reads_of_undefined_bits, with_sealed_cache
@@ -160,7 +159,7 @@ def compile_all(kernels: Sequence[TritonKernel]) -> list[Any]:
 
     different = {id(kernel.function): kernel for kernel in kernels}
     with with_sealed_cache(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool, stopped_on_error():
-        futures = [pool.submit(copy_context().run, made, kernel) for kernel in different.values()]
+        futures = [submit(pool, made, kernel) for kernel in different.values()]
         try:
             await_all(futures)
         except BaseException:
