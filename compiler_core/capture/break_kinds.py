@@ -6,6 +6,7 @@ causes it, and one that does what the hint says and has no break.
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 from compiler_core.records.capture import (
@@ -13,9 +14,6 @@ from compiler_core.records.capture import (
     BODY_OF_LOOP,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
-    READ_AROUND,
-    TAKE_AROUND,
-    VALIDATE_ARGS,
     BreakReason,
     StackLine,
 )
@@ -48,6 +46,40 @@ class BreakingCode:
     """Whether it is the condition of another ``if`` whose branches also call functions such as ``print``."""
     is_target: bool = False
     """Whether it is the item that an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
+
+
+def calls_of_branches(statement: ast.stmt) -> tuple[bool, bool]:
+    """Returns `guards_calls` and `has_calls` for the condition of a statement."""
+    branches = [*statement.body, *statement.orelse] if isinstance(statement, ast.If) else []
+    guards_calls = bool(branches) and all(map(_only_calls, branches))
+    return guards_calls, not guards_calls and any(map(_calls_for_effect, branches))
+
+
+def decides_on_round(statement: ast.stmt) -> bool:
+    """Returns whether the condition of a statement decides on a round of a loop (`BreakingCode.ends_round`)."""
+    return isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
+
+
+def _ends_round(node: ast.AST) -> bool:
+    """Whether there is a ``break`` or ``continue`` in a statement, for the loop around it."""
+    parts = (part for part in ast.iter_child_nodes(node) if not isinstance(part, (ast.For, ast.While, ast.FunctionDef)))
+    return isinstance(node, (ast.Break, ast.Continue)) or any(map(_ends_round, parts))
+
+
+def _only_calls(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function without using its result, or raises an error."""
+    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    return is_call or isinstance(statement, ast.Raise)
+
+
+def _calls_for_effect(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function without using its result, and not one that computes in place."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(attr=name))):
+            return not name.endswith("_")
+        case ast.Expr(ast.Call()):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -121,7 +153,8 @@ KINDS: dict[BreakReason, BreakKind] = {
     "distribution check": BreakKind(
         "A distribution checks the values of its arguments here. A graph assumes that they are right, except on "
         "a GPU, inside a try, or with other ranks.",
-        VALIDATE_ARGS,
+        "Pass validate_args=False to the distribution, or call "
+        "torch.distributions.Distribution.set_default_validate_args(False), once the program works.",
     ),
     "tensor value read": BreakKind(
         "Python needs the value of a tensor here, or a size that depends on one, which is known only when the program "
@@ -216,11 +249,11 @@ KINDS: dict[BreakReason, BreakKind] = {
     ),
     "clock": BreakKind(
         "A clock is read here, between what is before and after it.",
-        READ_AROUND,
+        "Read the clock before and after the compiled function.",
     ),
     "lock": BreakKind(
         "A lock is taken or released here, which must be done between what is before and after it.",
-        TAKE_AROUND,
+        "Take the lock before the compiled function is called, and release it after it has returned.",
     ),
     "new parameter": BreakKind(
         "A parameter is made here, directly or in a new module: Python does that, not the graph.",

@@ -192,7 +192,8 @@ class OpaqueValue(OutsideValue):
     """An outside object of a type that capture does not support: it can only be passed on."""
 
     def __repr__(self) -> str:
-        return f"{self.source.text if self.source else ''} ({_kind_name(self.real)})"
+        name = self.source.text if self.source else ""
+        return name if name and type(self.real) is types.BuiltinFunctionType else f"{name} ({_kind_name(self.real)})"
 
     def get_attr(self, tx: Interpreter, name: str) -> Value:
         if isinstance(self.real, io.IOBase) and name in ("write", "writelines", "flush"):

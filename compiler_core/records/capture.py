@@ -176,22 +176,13 @@ BODY_OF_LOOP = "Move the body of the loop into a function: it is compiled by its
 """The hint for a graph break that decides on a round of a loop, and a part of the advice on others in a loop."""
 BODY_IS_COMPILED = "Nothing to change here: Python runs the loop, and the body of the loop is compiled as a function."
 """The hint of our engine for the same in a loop whose body it compiles."""
-VALIDATE_ARGS = (
-    "Pass validate_args=False to the distribution, or call "
-    "torch.distributions.Distribution.set_default_validate_args(False), once the program works."
-)
-"""The hint for a graph break where a distribution checks its arguments, on both engines."""
-READ_AROUND = "Read the clock before and after the compiled function."
-"""The hint for a graph break where a clock is read, on both engines."""
-TAKE_AROUND = "Take the lock before the compiled function is called, and release it after it has returned."
-"""The hint for a graph break where a lock is taken or released, on both engines."""
 IF_IT_RAISES = (
     "Nothing to change if the line raises without torch.compile, too.  If it does not, Dynamo cannot trace it: do it "
     "before the compiled function, or after it has returned."
 )
 """The hint for a graph break of stock where it expects an error."""
-OUR_HINTS = frozenset({VALIDATE_ARGS, READ_AROUND, TAKE_AROUND, IF_IT_RAISES})
-"""The hints that stand in place of PyTorch's."""
+CALL_OUTSIDE = "Call it outside of the compiled function, or call something else."
+"""The hint for a graph break in a call that cannot be captured, if what it needs is not known."""
 NO_CHANGE_KNOWN = (
     "No change is known that keeps it in the graph.  If what follows does not need its result, do it after the "
     "compiled function has returned."

@@ -122,7 +122,7 @@ def _subject(failed: FailedGuard) -> str:
     if aspect == "aliasing":
         return f"the identity of {name} and {failed.item}"
     if aspect == "result":
-        return f"the result of {name}()"
+        return f"the result of {name}{'' if name.endswith(')') else '()'}"
     if aspect == "relation":
         return f"the condition {failed.item}"
     if aspect == "function":

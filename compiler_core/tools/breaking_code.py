@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compiler_core.capture.break_kinds import BreakingCode, Earlier
+from compiler_core.capture.break_kinds import BreakingCode, Earlier, calls_of_branches, decides_on_round
 from compiler_core.capture.values.base import Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.tensor import TensorValue
@@ -71,12 +71,10 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     may_change = any(not isinstance(value, ConstantValue) for value in found) or any(map(_may_change, objects))
     needs_graph = needs_graph or (earlier.writes and may_change)
     is_call = isinstance(node, ast.Call)
-    ends_round = isinstance(statement, ast.While) or (isinstance(statement, ast.If) and _ends_round(statement))
+    ends_round = decides_on_round(statement)
     is_loop = isinstance(statement, ast.For) and (node is statement or _gives_iterator(node))
     text, kind = _segment(lines, node), type(statement).__name__
-    branches = [*statement.body, *statement.orelse] if isinstance(statement, ast.If) else []
-    guards_calls = bool(branches) and all(map(_only_calls, branches))
-    has_calls = not guards_calls and any(map(_calls_for_effect, branches))
+    guards_calls, has_calls = calls_of_branches(statement)
     is_target = False
     match statement:
         case ast.AugAssign(target=ast.Subscript(value=ast.Name(name)) as target) if target is node:
@@ -85,22 +83,6 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     return BreakingCode(
         text, kind, needs_graph, is_call, is_loop, ends_round, in_generator, guards_calls, has_calls, is_target
     )
-
-
-def _only_calls(statement: ast.stmt) -> bool:
-    """Whether a statement calls a function without using its result, or raises an error."""
-    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    return is_call or isinstance(statement, ast.Raise)
-
-
-def _calls_for_effect(statement: ast.stmt) -> bool:
-    """Whether a statement calls a function without using its result, and not one that computes in place."""
-    match statement:
-        case ast.Expr(ast.Call(ast.Attribute(attr=name))):
-            return not name.endswith("_")
-        case ast.Expr(ast.Call()):
-            return True
-    return False
 
 
 def _gives_iterator(node: ast.AST) -> bool:
@@ -174,12 +156,6 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
         case ast.BoolOp(values=parts):
             for part in parts:
                 yield from _conditions(part)
-
-
-def _ends_round(node: ast.AST) -> bool:
-    """Whether there is a ``break`` or ``continue`` in a statement, for the loop around it."""
-    parts = (part for part in ast.iter_child_nodes(node) if not isinstance(part, (ast.For, ast.While, ast.FunctionDef)))
-    return isinstance(node, (ast.Break, ast.Continue)) or any(map(_ends_round, parts))
 
 
 def stack_names(tx: Interpreter, layout: ResumeLayout) -> dict[str, str]:

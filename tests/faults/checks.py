@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from compiler_core.capture.break_kinds import KINDS
 from compiler_core.records import Compile, Problem, Recompile
 from compiler_core.records.problems import needing_action
 from compiler_core.tools.questions.advice import NOTHING_TO_CHANGE
@@ -70,7 +71,11 @@ def _of_break(fault: Broken, engine: str, compiles: list[Compile], problems: lis
     if [p.grade for p in problems][:1] != [truth["grade"]]:
         yield f"grades: {[p.grade for p in problems]}"
     advice = [p.advice for p in problems]
-    names = [*fault.config] if engine != "core" else [fault.advice]
+    if engine != "core":  # what is advised follows from the reason
+        ours = KINDS[truth["reason"]].hint if truth["reason"] != "other" else ""
+        names = [*fault.config, fault.advice if fault.advice in ours else ""]
+    else:
+        names = [fault.advice]
     if not all(any(name in text for text in advice) for name in names):
         yield f"advice: {advice}"
     if engine == "core" and fault.expression not in {break_.expression for break_ in breaks}:

@@ -130,8 +130,9 @@ REMEDIES: dict[str, str] = {
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
     "program, or an operation in it, makes this comparison{bounds}.  Pass only inputs of one kind{padding} or remove "
     "the comparison.",
-    "value of a break": "{names} {is_} computed before the graph break.  If {they} {is_} read from a tensor, compute "
-    "with the tensor in its place (torch.where for a branch): the graph break goes, and this compile with it.",
+    "value of a break": "{names} {is_} computed before the graph break.  If {they} {is_} read from a tensor, or can "
+    "be one (torch.rand(()) in place of random.random()), compute with the tensor (torch.where for a branch): the "
+    "graph break goes, and this compile with it.",
     "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
     "by its class, and read its message outside of the compiled function.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
@@ -153,8 +154,8 @@ REMEDIES: dict[str, str] = {
     "one requires_grad": "{names} {requires} a gradient in some calls only, and both cases are compiled once.  Let "
     "{it} require a gradient in all calls, or in none{frozen}{detached}.",
     "one layout": "Each memory layout of {names} is compiled once.  Pass `{name}.contiguous()`.",
-    "one rank": "Each number of dimensions of {names} is compiled once.  Pass one number of them, such as by unsqueeze "
-    "or reshape before the call.",
+    "one rank": "Each number of dimensions of {names} is compiled once.  Let {it} have the same number in all calls, "
+    "such as by unsqueeze or reshape before the call.",
     "one type": "Each type of {names} is compiled once.  Convert it to one type before the call.",
     "no inference tensor": "{names} {is_} made or used in inference mode in some calls only, and both cases are "
     "compiled once.  Use torch.no_grad() in its place, or pass `{name}.clone()` outside of it.",

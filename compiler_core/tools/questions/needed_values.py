@@ -45,12 +45,21 @@ def function_lines(lines: Mapping[int, str], lineno: int) -> list[str]:
 
 def parameters(lines: list[str]) -> set[str]:
     """Returns the names of the parameters of a function, given its lines; empty if they are no function."""
-    try:
-        tree = ast.parse(textwrap.dedent("\n".join(lines)))
-    except SyntaxError:
-        return set()
-    of_function = (node.args for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    of_function = (node.args for node in _parsed(lines) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return {each.arg for args in of_function for each in ast.walk(args) if isinstance(each, ast.arg)}
+
+
+def variables_of_loops(lines: list[str]) -> set[str]:
+    """Returns the names that the ``for`` loops of a function give to items, given its lines."""
+    loops = [node for each in _parsed(lines) for node in ast.walk(each) if isinstance(node, ast.For)]
+    return {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def _parsed(lines: list[str]) -> list[ast.stmt]:
+    try:
+        return ast.parse(textwrap.dedent("\n".join(lines))).body
+    except SyntaxError:
+        return []
 
 
 def _places(statement: ast.stmt) -> Iterator[ast.AST]:

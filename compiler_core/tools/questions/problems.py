@@ -14,10 +14,11 @@ from compiler_core.records.artifacts import Failure, ItemId
 from compiler_core.records.capture import (
     BODY_IS_COMPILED,
     BODY_OF_LOOP,
+    CALL_OUTSIDE,
+    IF_IT_RAISES,
     NO_CHANGE,
     NO_CHANGE_KNOWN,
     NOTHING_CAPTURED,
-    OUR_HINTS,
     RECOMPILE_LIMIT,
     STEP_HINTS,
     WHOLE_STEP,
@@ -54,7 +55,7 @@ from compiler_core.tools.questions.advice import (
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 from compiler_core.tools.questions.memory import is_view
-from compiler_core.tools.questions.needed_values import function_lines, needs_number, parameters
+from compiler_core.tools.questions.needed_values import function_lines, needs_number, parameters, variables_of_loops
 from compiler_core.tools.questions.what_failed import what_failed
 from compiler_core.tools.stack_values import calls_are_nested, passed_alone, statement_of
 
@@ -82,7 +83,6 @@ _OF_THE_CALL = frozenset[BreakReason](
     }
 )
 """Reasons whose advice is on how the user's code calls a library."""
-_CALL_OUTSIDE = "Call it outside of the compiled function, or call something else."
 _Key = tuple[str, str, int]
 MIN_REGIONS = 3
 """The fewest calls of `compile` for one function that are a problem, if all compile it to the same code."""
@@ -117,6 +117,10 @@ _IF_IT_STAYS = "If the graph break stays, move the body of the loop into a funct
 _HELD_ACROSS = (
     "Nothing to change here: {} is made again in each call and held across the graph break in its line, and goes with "
     "that break."
+)
+_ANOTHER_ITEM = (
+    "Nothing to change here: each round of the loop has another {}, and Python runs the loop since it has a graph "
+    "break.  Each class is compiled once."
 )
 _CARRIED = "Nothing to change here: the rounds of a loop pass {} on, and each case is compiled once."
 _OF_ROUNDS = (
@@ -532,11 +536,9 @@ def _graph_break(
     if break_.kind == RECOMPILE_LIMIT:
         advice = _REMOVE_RECOMPILES
     is_of_library = bool(library) and break_.reason not in _OF_THE_CALL
-    if is_of_library and record.engine == "core":
-        advice = _CALL_OUTSIDE  # a hint would be on the library's own statement
-    is_hint = advice == break_.hint and break_.hint not in ("", NO_CHANGE_KNOWN)
-    if record.engine == "torch" and (break_.reason in _CALLS or is_of_library):  # PyTorch's hint is not on the call
-        advice = f"{_CALL_OUTSIDE}  {break_.hint}"
+    if is_of_library:
+        advice = CALL_OUTSIDE  # a hint would be on the library's own statement
+    is_hint = advice in (break_.hint, CALL_OUTSIDE) and advice not in ("", NO_CHANGE_KNOWN)
     parts = {HINT: Part(advice)}
     is_step = break_.hint == STEP_HINTS.get(break_.reason) and not goes_with_call
     if is_step:
@@ -566,7 +568,7 @@ def _graph_break(
     )
     grade, advice = _first(verdicts)
     shows_hint = break_.hint in advice if break_.hint else grade != "expected"
-    if break_.link and shows_hint and break_.hint not in OUR_HINTS:
+    if break_.link and shows_hint:
         advice = f"{advice}\nMore about it: {break_.link}".lstrip()
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
@@ -583,11 +585,12 @@ def _graph_break(
                             ns=sum(c.duration_ns for c in resumed))  # fmt: skip
     problem._library = place.library if place.behind else ""
     problem.breaks, problem.is_training = [break_id(compile_, break_)], break_.reason in STEP_HINTS
-    problem._causes = frozenset({break_.expression or break_.explanation, *divided.broken_inside(frame, break_)})
+    why, _, _ = break_.explanation.partition("\n")  # a loop adds to it, in which Python calls the function
+    problem._causes = frozenset({break_.expression or why, *divided.broken_inside(frame, break_)})
     problem._parts |= parts if grade != "expected" or is_step else {HINT: Part(advice)}
     is_hint = is_hint and HINT in parts
     if grade != "expected" and (is_hint or LOOP in parts):
-        is_pytorchs = record.engine == "torch" and is_hint and break_.hint not in OUR_HINTS
+        is_pytorchs = break_.reason == "other" and is_hint and break_.hint != IF_IT_RAISES
         problem._proof = FROM_PYTORCH if is_pytorchs else PROVEN
     elif is_step:
         problem._proof = ""
@@ -635,6 +638,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (raises(compile_), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
         (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
+        (_is_another_item(record, frame, cause), "expected", _ANOTHER_ITEM.format(shown_name(cause.name))),
         (is_in_library and divided.goes_with_call(compile_), "expected", _OF_BROKEN_CALL),
         (resized is not None, "expected", _OTHER_MODULE),
         (is_of_rounds, "expected", _OF_ROUNDS.format(named.name)),
@@ -716,6 +720,13 @@ def _is_carried(frame: Frame, failed: FailedGuard) -> bool:
     """Whether a guard is on what mostly differs between the first round of a loop and the others."""
     is_unset = failed.aspect == "value" and "None" in (failed.expected, failed.got)
     return failed.name in frame.carried and (failed.aspect in _CARRIED_ASPECTS or is_unset)
+
+
+def _is_another_item(record: Record, frame: Frame, failed: FailedGuard) -> bool:
+    """Whether the variable of a ``for`` whose body is compiled has an object of another class."""
+    if frame.kind != "resume" or failed.aspect != "class":
+        return False
+    return failed.name in variables_of_loops(_function_lines(record, record.line(frame.filename, frame.line)))
 
 
 def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGuard, name: str) -> Situation:
@@ -923,11 +934,16 @@ class _DividedGraphs:
         self._broken = set()
         """The lines of breaks in functions of the user's."""
         callees: set[tuple[str, str]] = set()
+        called_from: dict[_Key, int] = {}
+        """The frame of stock whose graph ends at the call that leads to a break."""
         for compile_ in record.compiles:
             for break_ in compile_.breaks:
                 if break_.place is not None and not library_of(self._frames[compile_.frame].filename):
                     self._broken.add((break_.place.filename, break_.place.lineno))
-                if compile_.outcome != "compiled" or self._computes_before(compile_):
+                caller = called_from.setdefault(_key(break_), compile_.frame)
+                between = range(caller + 1, compile_.frame if record.engine == "torch" else 0)
+                ran = [c for id_ in between if id_ in self._frames for c in self._frames[id_].compiles]
+                if compile_.outcome != "compiled" or self._computes_before(compile_) or any(map(_has_operations, ran)):
                     self._before.add(_key(break_))
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
                 if compile_.outcome != "compiled" or is_library or self._computes_after(break_):

@@ -16,6 +16,7 @@ import torch
 from torch._inductor.utils import fresh_cache
 
 import compiler_core
+from compiler_core.capture.break_kinds import KINDS
 from compiler_core.errors import UsageError
 from compiler_core.records import Compile, Record
 from compiler_core.tools.stock.build.record_builder import RecordBuilder
@@ -120,7 +121,7 @@ def test_graph_break_with_explanation_hints_and_link(observed: tuple[Record, Han
     (found,) = first(record).breaks
     assert found.kind == "Data-dependent branching"
     assert found.explanation.startswith("Detected data-dependent branching")
-    assert "torch.cond" in found.hint
+    assert found.hint == KINDS["data-dependent branch"].hint
     assert re.search(r"https://\S+gb0170.html", found.link)
     assert found.stack[-1].text == "if x.mean() > 0.5:"
     assert found.stack[-1].line

@@ -315,7 +315,7 @@ def _is_enabled(tx: Interpreter, logger: Value, level: int) -> bool | None:
         return None
     logger.install_guards(tx)
     tx.guards.add("ID_MATCH", logger.source, real)
-    query = tx.guards.held(_query(real, level), f"partial(getLogger({real.name!r}).isEnabledFor, {level})")
+    query = tx.guards.held(_query(real, level), f"getLogger({real.name!r}).isEnabledFor({level})")
     enabled: bool = real.isEnabledFor(level)
     tx.guards.add("RETURNS", query, enabled)
     return enabled

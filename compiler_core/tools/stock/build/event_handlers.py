@@ -8,17 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from compiler_core.capture.break_kinds import KINDS, BreakingCode, calls_of_branches, decides_on_round
 from compiler_core.records import Compile, CudaGraph, Frame, GraphBreak, StackLine, limits
-from compiler_core.records.capture import (
-    IF_IT_RAISES,
-    NOTHING_CAPTURED,
-    READ_AROUND,
-    RECOMPILE_LIMIT,
-    TAKE_AROUND,
-    VALIDATE_ARGS,
-    BreakReason,
-    library_of,
-)
+from compiler_core.records.capture import CALL_OUTSIDE, IF_IT_RAISES, NOTHING_CAPTURED, RECOMPILE_LIMIT, library_of
 from compiler_core.records.plain import MAX_SAFE_INT, RecordError, short_repr
 from compiler_core.tools.stack_values import statement_of
 from compiler_core.tools.stock.build.bytecode import record_bytecode
@@ -39,7 +31,7 @@ from compiler_core.tools.stock.read.breaks.reasons import (
     UNSUPPORTED,
     reason_of,
 )
-from compiler_core.tools.stock.read.breaks.rest import computes_nothing, formats_by_percent
+from compiler_core.tools.stock.read.breaks.rest import computes_nothing, formats_by_percent, statement_at
 from compiler_core.tools.stock.read.guard_tree import read_guards
 from compiler_core.tools.stock.read.recompile_reasons import read_recompile_reasons
 from compiler_core.tools.stock.read.trace_event import TraceEvent
@@ -50,8 +42,13 @@ _HANDLERS: dict[str, Handler] = {}
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
 EXPECTS_ERROR = "Dynamo expects that this line raises {}, and nothing in {} handles that, so it runs as plain Python."
-_OUR_HINTS: dict[BreakReason, str] = {"distribution check": VALIDATE_ARGS, "clock": READ_AROUND, "lock": TAKE_AROUND}
-"""Hints in place of PyTorch's, by the reasons of breaks."""
+_OPTIONS = {
+    "capture_scalar_outputs": "Where the value only takes part in arithmetic of tensors, "
+    "`torch._dynamo.config.capture_scalar_outputs = True` before the first call keeps it in the graph.",
+    "capture_dynamic_output_shape_ops": "`torch._dynamo.config.capture_dynamic_output_shape_ops = True` before the "
+    "first call keeps this operation in the graph, too.",
+}
+"""What is said of the options that Dynamo names as a hint."""
 NOT_KNOWN = "The log does not say whether anything is computed there; if nothing is, nothing needs to change."
 
 
@@ -215,18 +212,17 @@ def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: d
 
 
 def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, stack: list[StackLine]) -> GraphBreak:
-    is_first = all(not known.compile.breaks for known in record.compiles.values())
-    hints = [hint for hint in parsed.hints if not (is_first and hint.startswith(_OF_EARLIER))]
     linked = [record.lines.link_stack_line(line) for line in stack]
     key = f"b{len(builder.compile.breaks)}"
     explanation = "\n".join(parsed.explanation)
-    break_ = GraphBreak(key, parsed.kind, explanation, "\n".join(hints), linked, link=parsed.link)
+    break_ = GraphBreak(key, parsed.kind, explanation, "", linked, link=parsed.link)
     break_.reason = reason_of(parsed.kind, explanation, stack[-1].filename if stack else "")
     is_explicit = not stack or stack[-1].library or stack[-1].text.startswith("raise")
     if break_.reason == "exception" and parsed.raised and not is_explicit:
         break_.reason, break_.hint = "other", IF_IT_RAISES
         break_.explanation = EXPECTS_ERROR.format(parsed.raised, stack[0].function)
-    break_.hint = _OUR_HINTS.get(break_.reason, break_.hint)
+    else:
+        break_.hint = _hint(record, break_, parsed.hints)
     break_.in_loop = parsed.kind == LOOP or IN_A_LOOP in explanation
     break_.is_consequence = record.is_of_result(builder.compile, break_)
     statement = statement_of(break_.place.text.strip()) if break_.place is not None else None
@@ -238,6 +234,23 @@ def _break(record: PartialRecord, builder: CompileBuilder, parsed: ParsedBreak, 
     if isinstance(statement, ast.For):
         break_.statement = "For"
     return break_
+
+
+def _hint(record: PartialRecord, break_: GraphBreak, pytorchs: list[str]) -> str:
+    """Returns the hint for the reason of a break, which is the same for both engines; without a reason, PyTorch's."""
+    if break_.reason == "other":
+        is_first = all(not known.compile.breaks for known in record.compiles.values())
+        return "\n".join(hint for hint in pytorchs if not (is_first and hint.startswith(_OF_EARLIER)))
+    kind, at = KINDS[break_.reason], break_.place
+    lines = record.lines.lines_of_file(at.filename) if at is not None else []
+    statement = statement_at(lines, at.lineno if at is not None else 0)
+    guards_calls, has_calls = calls_of_branches(statement)
+    code = BreakingCode(
+        ends_round=decides_on_round(statement), in_generator=True, guards_calls=guards_calls, has_calls=has_calls
+    )  # Dynamo, too, leaves the loop to Python
+    hint = kind.hint and kind.hint_for(code)
+    options = [text for name, text in _OPTIONS.items() if any(name in each for each in pytorchs)]
+    return "  ".join([hint or CALL_OUTSIDE, *options])
 
 
 def _is_last(record: PartialRecord, stack: list[StackLine], at_operator: bool) -> bool | None:

@@ -21,6 +21,7 @@ from compiler_core.records.recompiles import (
     PARAMETERS,
     WEAK_KEYS,
     Mismatch,
+    has_generated_name,
     layout_differences,
     recompile,
     with_article,
@@ -46,6 +47,7 @@ _OBJECT = re.compile(r"_*check_obj_id\((.+), (\d+)\), type=<\w+ '(?:[\w.<>]*\.)?
 _CONSTANT = re.compile(r"(.+?) == (.+)$")
 """The check of an `EQUALS_MATCH`: of any constant, such as a device."""
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
+_ROOTS = re.compile(r"\bL\['\w+'\]")
 _LENGTH = re.compile(r"len\((.+)\) == (\d+)$")
 _KEY = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)$")
 _EMPTY = re.compile(r"not (.+)$")
@@ -246,6 +248,14 @@ def _complete(
             type_ = _type_of(differences[0].expected)
             first = failed_guard(reported.kind, reported.code, reported.source, differences[0], type_)
         first.line, first.caller, first.guard = reported.line, reported.caller, reported.code
+    elif first.aspect == "key":  # no guard is on the key, but some are on what was there
+        item = f"{_without_root(first.source)}[{first.item}]"
+        of_item = next((each for each in index.guards if _without_root(each.source).startswith(item)), None)
+        first.line, first.caller = (of_item.line, of_item.caller) if of_item is not None else (None, None)
+    roots = set(_ROOTS.findall(first.guard)) if first.aspect == "relation" and has_generated_name(first.guard) else ()
+    if len(roots) == 1:  # what a graph break leaves has the name of its expression
+        (first.source,) = roots
+        first.name = shown_source(first.source)
     if of_class := _OBJECT.match(first.guard):
         first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[3]}", of_class[3]
     _fill(first, known)

@@ -71,7 +71,8 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
     (r"Failed to mutate tensor data attribute.*", "unsupported mutation"),
     (
         rf"{BUILTIN}|Unsupported (?:function|method) call.*|Unsupported context manager.*"
-        r"|Attempted to copy\.deepcopy.*|call to a callable object with no traceable __call__"
+        r"|Attempted to copy\.deepcopy.*|Failed to convert args/kwargs to proxy"
+        r"|call to a callable object with no traceable __call__"
         r"|C-implemented special method without VariableTracker model",
         "unsupported call",
     ),

@@ -57,6 +57,13 @@ def computes_nothing(lines: Sequence[str], lineno: int, called: str = "", has_te
     return all(map(names.is_harmless, rest))
 
 
+def statement_at(lines: Sequence[str], lineno: int) -> ast.stmt:
+    """Returns the innermost statement around a line; one that does nothing if there is none, or it is not known."""
+    module = _parsed("".join(lines)) or ast.Module([], [])
+    around = [node for node in ast.walk(module) if isinstance(node, ast.stmt) and _has(node, lineno)]
+    return max(around, key=lambda node: node.lineno, default=ast.Pass())
+
+
 @functools.lru_cache(maxsize=8)
 def _parsed(text: str) -> ast.Module | None:
     try:

@@ -51,7 +51,8 @@ def stack_names(expressions: list[str], guards: Iterable[Guard]) -> dict[str, st
 
 
 def is_of_result(break_: GraphBreak, expressions: list[str]) -> bool:
-    """Returns whether a break is at a method of what an earlier break in its line has left, or enters it by ``with``.
+    """Returns whether a break is at a method of what an earlier break in its line has left, or at a method that was
+    looked up before it, or enters it by ``with``.
 
     Args:
         break_: the break.
@@ -63,8 +64,10 @@ def is_of_result(break_: GraphBreak, expressions: list[str]) -> bool:
     if isinstance(statement, ast.With):
         return any(ast.unparse(item.context_expr) in left for item in statement.items)
     call = _call(statement, break_, None) if statement is not None else None
-    is_method = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-    return is_method and ast.unparse(call.func.value) in left  # type: ignore[union-attr]
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    # the resume function gets a method whose arguments broke the graph as an object of Python's
+    return ast.unparse(call.func.value) in left or ast.unparse(call.func) in expressions[:-1]
 
 
 def _call(statement: ast.stmt, break_: GraphBreak, inside: StackLine | None) -> ast.expr | None:
