@@ -18,7 +18,7 @@ LOAD = """
 import math
 import torch, kernel_magics
 from torch import nn
-from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention, silu
 
 x = torch.randn(64, 32)
 six = torch.randn(6, 32)
@@ -76,6 +76,32 @@ def total(rows):
 def slopes(x, scale=2):
     return x * locals()["scale"]
 
+def entropy(p):
+    q = p.abs() / p.abs().sum(-1, keepdim=True)
+    return -(q * q.clamp_min(1e-9).log()).sum(-1)
+
+class Experts(nn.Module):
+    def __init__(self, width=48, experts=3):
+        super().__init__()
+        self.score = nn.Linear(width, experts)
+        self.experts = nn.ModuleList(nn.Linear(width, width) for _ in range(experts))
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        weights = self.score(x).softmax(-1)
+        found = sum(w.unsqueeze(-1) * silu(e(x)) for w, e in zip(weights.unbind(-1), self.experts))
+        return found * torch.rsqrt(found.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+
+experts, words = Experts(), torch.randn(64, 48)
+
+def candidates(state, step, temperature=1.0):
+    logits = state.cumsum(-1) / temperature
+    best = logits.amax(-1, keepdim=True)
+    if best.max() > step:
+        logits = logits - best
+    print("step", step)
+    return logits.log_softmax(-1)
+
 rows_of = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))
 momentum = torch.optim.SGD(rows_of.parameters(), 0.1, momentum=0.9)
 batches = [(x, target)] * 3
@@ -100,6 +126,11 @@ CELLS = {
     "    loss = cross_entropy(rows_of(rows), classes)\n    loss.backward()\n    momentum.step()\n"
     "    print(loss.item())",
     "layers": "%%compile --steps --backend eager\nhidden = rows_of(x)",
+    "experts": "%%compile\nmixed = experts(words)\n(mixed - words).square().mean().backward()",
+    "search": "%%compile --backend eager\nfor rows, step in ((4, 0), (8, 0), (8, 5)):\n"
+    "    scores = candidates(torch.ones(rows, 16), step)\n"
+    "scores = candidates(torch.ones(8, 16).double(), 5, temperature=2)",
+    "entropy": "%%compile --engine core,torch --backend aot_eager --steps\nbits = entropy(x)",
     "slopes": "%%compile --backend eager\nper_row = slopes(torch.ones(3, 4).cos()) + 1",
 }
 MAX_CLICKS = 2
@@ -131,11 +162,14 @@ class Task:
         """Returns a mark in the cell's own editor."""
         return self.cell.locator(".jp-Cell-inputArea .cutaway-mark").filter(has_text=text)
 
-    def show(self, pane: str) -> None:
-        """Chooses a pane in the menu at the end of the bar of stages."""
-        self.explorer.stages.get_by_label("More panes").select_option(label=pane)
+    def choose(self, select: Locator, label: str) -> None:
+        select.select_option(label=label)
         self.clicks += 1
         assert self.clicks <= MAX_CLICKS
+
+    def show(self, pane: str) -> None:
+        """Chooses a pane in the menu at the end of the bar of stages."""
+        self.choose(self.explorer.stages.get_by_label("More panes"), pane)
 
     def pane(self, title: str) -> Locator:
         return self.explorer.root.locator(f'section.pane[aria-label^="{title}"]')
@@ -407,6 +441,116 @@ def test_26_what_the_interpreter_does_in_a_call_that_is_inlined(task: Begin) -> 
     path = t.pane("Symbolic steps").get_by_role("group", name="Call stack")
     expect(path).to_contain_text("top level:2")
     expect(path).to_contain_text("Sequential.forward")
+
+
+def test_27_which_line_of_a_module_a_line_of_a_kernel_is_from(task: Begin) -> None:
+    t = task("experts")
+    t.click(t.step("Kernel"))
+    t.click(t.pane("Kernels").locator(".cm-line").filter(has_text="const f32 amax").first)
+    source = t.explorer.pane(0).locator(".cm-line.pin-linked").filter(has_text="weights = self.score(x).softmax(-1)")
+    expect(source).to_be_in_viewport()  # in another cell
+
+
+def test_28_which_kernel_moves_most_bytes(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.click(t.count("kernels"))
+    t.click(t.pane("Costs").get_by_role("button", name="Traffic").first)
+    expect(t.pane("Costs").locator("th[aria-sort=descending]")).to_have_text("Traffic")
+    expect(t.pane("Costs").locator("table").first.get_by_role("row").nth(1)).to_contain_text("KiB")
+
+
+def test_29_how_fast_a_kernel_could_be(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.show("Roofline")
+    expect(t.pane("Roofline").get_by_label("Device")).to_be_visible()
+    expect(t.pane("Roofline").get_by_role("row").nth(1)).to_contain_text(re.compile(r"/byte"))
+
+
+def test_30_which_line_owns_the_peak_of_memory(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.show("Memory")
+    expect(t.pane("Memory").get_by_role("status")).to_contain_text("of the backward, the peak")
+    t.click(t.pane("Memory").get_by_role("row").filter(has_text="found = sum").first)
+    pinned = t.explorer.pane(0).locator(".cm-line.pinned, .cm-line.pin-linked").filter(has_text="found = sum")
+    expect(pinned).to_be_in_viewport()
+
+
+def test_31_a_table_is_copied(task: Begin) -> None:
+    t = task("experts", run=False)
+    page = t.cell.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    t.click(t.count("saved"))
+    t.click(t.pane("Partition").get_by_role("button", name="Copy").first)
+    expect(t.pane("Partition").get_by_role("button", name="Copied")).to_be_visible()
+    head, *rows = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert head.split("\t")[:3] == ["Value", "Decision", "Size"]
+    assert any("\tsaved\t" in row for row in rows)
+
+
+def test_32_every_matrix_product_of_the_backward(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.click(t.step("Backward"))
+    search = t.pane("Backward graph").get_by_label("Search the graph's nodes")
+    search.fill("mm")
+    for _ in range(2):
+        search.press("Enter")
+    expect(t.pane("Backward graph")).to_contain_text(re.compile(r"2 of \d"))
+
+
+def test_33_the_loops_of_a_reduction(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.click(t.step("Schedule"))
+    t.choose(t.pane("Schedule").get_by_label("Kernel"), "forward_1")
+    expect(t.pane("Schedule").get_by_text("sum over j").first).to_be_visible()
+
+
+def test_34_which_call_changed_what(task: Begin) -> None:
+    t = task("search")
+    t.click(t.count("expected recompile"))
+    overview = t.pane("Overview")
+    expect(overview).to_contain_text("rows is 8; compile 0/0 was made for 4.")
+    expect(overview).to_contain_text("Nothing to change: compile 0/1 has a symbol for it")
+
+
+def test_35_the_problems_one_after_another(task: Begin) -> None:
+    t = task("search", run=False)
+    t.click(t.explorer.root.get_by_label("Next problem"))
+    expect(t.explorer.root.locator(".problem .which")).to_have_text("2 of 2")
+    t.explorer.expect_pinned(0, 'print("step", step)')
+
+
+def test_36_the_guards_on_one_parameter(task: Begin) -> None:
+    t = task("experts", run=False)
+    t.show("Guards")
+    t.pane("Guards").get_by_label("Filter the rows of this table").fill("tensor scale")
+    rows = t.pane("Guards").locator("tbody tr").filter(visible=True)
+    expect(rows).to_have_text([re.compile(r"TENSOR_MATCH.*\.scale.*shape=\(48,\)")])
+
+
+def test_37_which_sizes_may_change(task: Begin) -> None:
+    t = task("search", run=False)
+    t.click(t.explorer.row("2/1"))
+    t.show("Sizes")
+    row = t.pane("Sizes").get_by_role("row").filter(has_text="state.size(0)")
+    expect(row).to_contain_text("it had another value before")
+
+
+def test_38_where_stock_captures_something_else(task: Begin) -> None:
+    t = task("entropy")
+    t.show("Two runs")
+    lines = t.pane("Two runs").locator("tr.place")
+    expect(lines.filter(has_text="q = p.abs()")).not_to_have_count(0)
+    t.click(lines.filter(has_text="q = p.abs()").first)
+    t.explorer.expect_pinned(0, "q = p.abs() / p.abs().sum(-1, keepdim=True)")
+
+
+def test_39_at_which_step_the_next_guard_is_made(task: Begin) -> None:
+    t = task("entropy", run=False)
+    t.show("Symbolic steps")
+    steps = t.pane("Symbolic steps")
+    steps.get_by_label("Stop at").select_option(label="new guard")
+    t.click(steps.get_by_label("Next stop"))
+    expect(steps.locator(".finder output")).to_have_text(re.compile("^[12] of 2$"))
 
 
 def test_a_change_is_tried_then_written_into_the_cell_and_run(task: Begin) -> None:
