@@ -19,6 +19,7 @@ from compiler_core.records.artifacts import Graph, Language, Node
 from compiler_core.tools import recording
 from kernel_magics.display.messages import PANES
 from kernel_magics.display.report import write_report
+from tests.sampling import sample
 from tests.ui.drive import Explorer, expect_value, open_report
 from tests.ui.layers import WIDTH, Model
 
@@ -60,6 +61,22 @@ def two_branches(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def training_step() -> None:
+    model = Model(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    fast = api.compile(step, capture_backward=True, memory_curve=True, steps=True)
+    for _ in range(2):
+        fast(torch.randn(4, WIDTH))
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.manual_seed(0)
@@ -70,6 +87,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "branches": lambda: api.compile(two_branches)(torch.ones(3)),
         "loop": lambda: api.compile(newton)(x.exp()),
         "parts": lambda: api.compile(selected)(x),
+        "step": training_step,
     }
     folder, found = tmp_path_factory.mktemp("layout"), {}
     for name, program in programs.items():
@@ -120,14 +138,32 @@ OVER_CODE = """(marks) => marks.filter((mark) => {
     const has_room = right + 80 < mark.closest("section").getBoundingClientRect().right;
     return has_room && mark.querySelector("button").getBoundingClientRect().left < right;
 }).length"""
-# Texts that are smaller than 11 pixels, or cut without an ellipsis.
-HARD_TO_READ = """(pane) => [...pane.querySelectorAll(".body *")].filter((element) => {
-    const text = [...element.childNodes].some((node) => node instanceof Text && node.data.trim());
-    const style = getComputedStyle(element);
-    const size = parseFloat(style.fontSize) * (element.getScreenCTM?.().a ?? 1);
-    const isCut = style.overflowX === "hidden" && element.scrollWidth > element.clientWidth + 1;
-    return element.checkVisibility() && text && size && (size < 10.9 || (isCut && style.textOverflow !== "ellipsis"));
-}).map((element) => element.textContent)"""
+# What is wrong with a pane, once it has settled: it is empty, it scrolls sideways (other than code and drawings), or a
+# text is smaller than 11 pixels, or cut without an ellipsis and a tooltip that has all of it.
+FAULTS = """async (pane) => {
+    for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+    const found = [];
+    const body = pane.querySelector(".body");
+    if (!body.innerText.trim() && !body.querySelector("canvas, svg")) found.push("nothing is shown");
+    for (const element of [body, ...body.querySelectorAll("*")]) {
+        if (!element.checkVisibility() || !element.getClientRects().length) continue;
+        const style = getComputedStyle(element);
+        const name = `${element.className}: ${element.textContent.trim().slice(0, 60)}`;
+        const isWide = element.clientWidth > 1 && element.scrollWidth > element.clientWidth + 1;
+        const isCode = element.closest(".cm-editor, pre, .code, .plans .drawn");
+        if (isWide && /auto|scroll/.test(style.overflowX) && !isCode) {
+            found.push(`scrolls to ${element.scrollWidth} of ${element.clientWidth}: ${name}`);
+        }
+        if (![...element.childNodes].some((node) => node instanceof Text && node.data.trim())) continue;
+        const size = parseFloat(style.fontSize) * (element.getScreenCTM?.().a ?? 1);
+        if (size && size < 10.9) found.push(`${size} pixels: ${name}`);
+        const isLow = element.clientHeight > 1 && element.scrollHeight > element.clientHeight + 2;
+        const isCut = style.overflow.includes("hidden") && (isWide || isLow);
+        const isSaid = element.closest("[title]") && (isLow || style.textOverflow === "ellipsis");
+        if (isCut && !isSaid && !element.closest(".cm-editor")) found.push(`cut: ${name}`);
+    }
+    return found;
+}"""
 FIGURES = "(rows) => rows.map((row) => row.cells[row.cells.length - 1].textContent)"
 
 
@@ -231,16 +267,18 @@ def test_counts_and_marks_are_not_cut(explorer: Explorer, page: Page, size: tupl
     expect_value(lambda: explorer.root.locator(".counts .count").evaluate_all(OUTSIDE, ".counts"), 0)
 
 
-@of("branches")
-def test_texts_of_panes_can_be_read(explorer: Explorer, page: Page) -> None:
-    page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
+@pytest.mark.parametrize("page", sample(["step", "deep", "branches"], 2), indirect=True)
+def test_panes_fit_at_each_size(explorer: Explorer, page: Page) -> None:
     for kind in PANES:
         pane = explorer.show(1, kind)
         modes = pane.locator(".modes button[aria-pressed]").all() or [pane.locator(".body")]
         for mode in modes:
             if len(modes) > 1:
                 mode.click()
-            expect_value(partial(pane.evaluate, HARD_TO_READ), [])
+            for width, height in SIZES:
+                page.set_viewport_size({"width": width, "height": height})
+                expect_value(partial(pane.evaluate, FAULTS), [])
+        page.set_viewport_size({"width": SIZES[1][0], "height": SIZES[1][1]})
 
 
 @of("branches")

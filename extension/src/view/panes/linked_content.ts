@@ -14,8 +14,8 @@ const HIGHLIGHT_CLASSES = ["pinned", "pin-linked", "hovered", "hover-linked", "s
 /** The places in code at which a line may end: within dotted and snake_case names, and after a bracket. */
 const BREAKS = /(?<=\w[._]|[([])(?=[a-z])/i;
 
-/** From so many characters on, a text in a cell may be cut. */
-const LONG = 60;
+/** From so many characters on, a text in a cell may be cut: four lines of the narrowest column. */
+const LONG = 32;
 
 /** Modules of a smaller share of the cost are not listed. */
 const MIN_MODULE_SHARE = 0.005;

@@ -5,7 +5,7 @@ import { plural } from "../../dom/format";
 import { keyOf } from "../../model/analysis/links";
 import type { Compile } from "../../model/record/record";
 import type { State } from "../../model/state";
-import { cells, code, LinkedContent, shortCell } from "../linked_content";
+import { cells, code, LinkedContent, stackedCell } from "../linked_content";
 
 export class ExpansionsTable extends LinkedContent {
   constructor(state: State, compile: Compile) {
@@ -16,8 +16,7 @@ export class ExpansionsTable extends LinkedContent {
         "tr",
         {},
         ...cells(
-          shortCell(code(keyOf(made.node))),
-          shortCell(code(made.target)),
+          stackedCell(code(keyOf(made.node)), code(made.target)),
           operations(made.forward),
           operations(made.backward),
           code([...made.decomposed, ...made.functions].join(", ")),
@@ -29,7 +28,7 @@ export class ExpansionsTable extends LinkedContent {
     const lead = `${plural(rows.length, "operation")} became ${total("forward")} in the forward; autograd added ${total("backward")}.`;
     this.element.append(
       h("p", { class: "lead" }, lead),
-      this.table(["Node", "Operation", "Forward", "Added by autograd", "Decompositions and autograd functions"], rows),
+      this.sentences(["Operation", "Forward", "Added by autograd", "Decompositions and autograd functions"], rows),
     );
     this.highlight();
   }

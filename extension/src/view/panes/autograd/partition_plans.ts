@@ -46,7 +46,8 @@ export class PartitionPlans extends LinkedContent {
     }
     const boxes = nodes.map(() => BOX);
     void layOut(boxes, graph.edges).then((layout) => {
-      for (const [at, plan] of plans.entries()) figures[at].append(this.drawing(graph, plan, layout));
+      for (const [at, plan] of plans.entries())
+        figures[at].append(h("div", { class: "drawn", tabindex: 0 }, this.drawing(graph, plan, layout)));
       this.highlight();
     });
   }

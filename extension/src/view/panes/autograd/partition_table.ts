@@ -54,7 +54,7 @@ export class PartitionTable extends LinkedContent {
   }
 
   private row(value: ValueDecision, name: HTMLTableCellElement, why: string): HTMLTableRowElement {
-    const decision = h("span", { class: `chip ${value.decision}` }, value.decision);
+    const decision = h("span", { class: `chip ${value.decision}`, title: value.decision }, value.decision);
     return h("tr", {}, ...cells(name, decision, shortCell(bytes(value.bytes)), dropCostCell(value), why));
   }
 

@@ -116,5 +116,5 @@ function lead(free: number, became: number, fixed: number): string {
     const counted = plural(fixed, "size or number is", "sizes and numbers are");
     return `${counted} fixed: another value needs another compile. With %%compile --dynamic they are symbolic from the first compile on.`;
   }
-  return `${plural(free, "size")} may change from call to call; ${became} became static, ${fixed} were never symbolic.`;
+  return `${plural(free, "size")} may change from call to call; ${became} became static, ${fixed} ${fixed === 1 ? "was" : "were"} never symbolic.`;
 }
