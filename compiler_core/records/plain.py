@@ -126,7 +126,8 @@ def _dataclass_reader(cls: type) -> _Reader:
         fields, values = field_readers(), {}
         for name, value in plain.items():
             if name not in fields:
-                raise _TypeMismatch(f"unknown field {short_repr(min(plain.keys() - fields.keys()))}")
+                unknown = short_repr(min(plain.keys() - fields.keys()))
+                raise _TypeMismatch(f"unknown field {unknown}; if a newer Cutaway wrote it, update this one")
             try:
                 values[name] = fields[name](value)
             except _TypeMismatch as mismatch:

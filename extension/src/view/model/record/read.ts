@@ -4,6 +4,8 @@ import { type Compile, type Record as CutawayRecord, DEFAULTS, SCHEMA_VERSION, S
 import { compileViolation, firstViolation } from "./rules";
 
 const MAX_ECHOED = 60;
+const OF_NEWER =
+  "If a newer Cutaway wrote the record: reload the page, or update Cutaway (in a clone, `make lab` builds the explorer).";
 export const MAX_CHARACTERS = 512 * 1024 * 1024;
 
 /** The input is not a record that this version can show. The message has the place and the reason. */
@@ -148,7 +150,7 @@ function checkFields(value: unknown, type: string, at: string): void {
   if (!isPlainObject(value)) throw typeError(at, "an object", value);
   const [fields, defaults] = [SHAPES[type], DEFAULTS[type] ?? {}];
   for (const name in value) {
-    if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${shorten(name)}`);
+    if (!Object.hasOwn(fields, name)) throw new RecordError(`${at}: unknown field ${shorten(name)}. ${OF_NEWER}`);
   }
   for (const name in fields) {
     if (!Object.hasOwn(value, name) && Object.hasOwn(defaults, name)) value[name] = structuredClone(defaults[name]);
