@@ -176,7 +176,7 @@ class Kernel:
     bytes_read: int | None = None
     bytes_written: int | None = None
     time_ns: float | None = None
-    """Median nanoseconds of one run; None if it was not measured (`compiler_core.measure`)."""
+    """Nanoseconds of one run, the fastest or on a GPU the median; None if not measured (`compiler_core.measure`)."""
     operations: int | None = None
     """The work of one run, counted in additions (an exponential is several)."""
     timed_on: str | None = None

@@ -119,7 +119,7 @@ class GraphTime:
 
 @dataclass(slots=True)
 class EagerTime:
-    """The median nanoseconds that eager PyTorch takes for one node of the captured graph.
+    """The nanoseconds that eager PyTorch takes for one node of the captured graph.
 
     `forward_ns` is the time of the operation, `backward_ns` that of the autograd functions that it added; 0 if it added
     none.

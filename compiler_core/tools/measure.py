@@ -1,10 +1,10 @@
 """Times the kernels of a record on the devices of this machine.
 
 Each graph's program is loaded from the record (`replay`) and run as a whole many times, with random inputs like those
-it was compiled for.  The time of a kernel is the median over the runs, so caches are in the state in which the
-program leaves them (`device_timer`).  The run of each graph as a whole is timed too, in turn with the same graph in
-eager PyTorch (`timing.eager_graph`), so that the time of launches and the gain are known.  It takes a fraction of a
-second for each graph, and does not change the user's values, random state or memory.
+it was compiled for, so caches are in the state in which the program leaves them.  The time of a kernel is that of its
+fastest run, or on a GPU the median (`device_timer`).  The run of each graph as a whole is timed too, in turn with the
+same graph in eager PyTorch (`timing.eager_graph`), so that the time of launches and the gain are known.  It takes a
+fraction of a second for each graph, and does not change the user's values, random state or memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COPY_BYTES = 1 << 27
 def measure(record: Record) -> None:
     """Times each kernel of a record on the device it was compiled for.
 
-    Sets `Kernel.time_ns` (median nanoseconds of one run) and `Kernel.timed_on`, `Compile.graph_times` and
+    Sets `Kernel.time_ns` (nanoseconds of one run) and `Kernel.timed_on`, `Compile.graph_times` and
     `Compile.eager_times`, and adds the devices to `Record.devices`. A graph that cannot run on this machine gets a
     note in the record with the reason.
 

@@ -185,10 +185,10 @@ def test_the_fastest_run_is_what_nothing_disturbs() -> None:
 
     def run(clock: Clock) -> None:
         clock.begin("copy")
-        time.sleep(0.02 if next(calls) % 2 else 0)
+        time.sleep(0.02 if next(calls) % 3 else 0)  # most runs are disturbed
         clock.end("copy")
 
-    assert time_parts(run, cuda=False, quantile=0.0)["copy"] < 0.01e9
+    assert time_parts(run, cuda=False)["copy"] < 0.01e9
 
 
 @pytest.mark.parametrize(

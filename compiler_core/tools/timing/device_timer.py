@@ -32,6 +32,9 @@ WHOLE = "whole"
 class Clock:
     """Times parts on the CPU: `begin` and `end` are called before and after each part, with its name."""
 
+    quantile = 0.0
+    """Which of the times of a part counts: the fastest, since a busy machine may disturb most runs of each part."""
+
     def __init__(self) -> None:
         self._times: dict[Hashable, list[float]] = {}
         self._began = 0
@@ -46,9 +49,9 @@ class Clock:
         self.time_nothing()
         run()
 
-    def typical_times(self, quantile: float = 0.5) -> dict[Hashable, float]:
-        """Returns the median time of each part in nanoseconds, or another quantile, minus the overhead of the clock."""
-        found = {part: _quantile(times[WARM_UP:], quantile) for part, times in self._times.items()}
+    def typical_times(self) -> dict[Hashable, float]:
+        """Returns the time of each part in nanoseconds, minus the overhead of the clock."""
+        found = {part: _quantile(times[WARM_UP:], self.quantile) for part, times in self._times.items()}
         own = found.pop(EMPTY_PART)
         return {part: max(0.0, ns - own) for part, ns in found.items()}
 
@@ -61,10 +64,11 @@ class Clock:
 
 
 class CudaClock(Clock):
-    """Times parts on the current GPU, by events in its stream."""
+    """Times parts on the current GPU, by events in its stream; the median, since other programs rarely disturb it."""
 
-    def __init__(self) -> None:
+    def __init__(self, quantile: float = 0.5) -> None:
         super().__init__()
+        self.quantile = quantile
         self._events: list[tuple[Hashable, Any, Any]] = []
 
     def begin(self, part: Hashable) -> None:
@@ -100,8 +104,8 @@ class MixedClock(Clock):
         self._cpu.time_nothing()
         self._gpu.one_pass(run, likely_ns)
 
-    def typical_times(self, quantile: float = 0.5) -> dict[Hashable, float]:
-        return self._cpu.typical_times(quantile) | self._gpu.typical_times(quantile)
+    def typical_times(self) -> dict[Hashable, float]:
+        return self._cpu.typical_times() | self._gpu.typical_times()
 
 
 def _quantile(times: list[float], quantile: float) -> float:
@@ -115,29 +119,26 @@ def _cuda_event() -> Any:
 def time_parts(
     run: Callable[[Clock], Any], *, cuda: bool, on_cpu: Collection[Hashable] = (), quantile: float = 0.5
 ) -> dict[Hashable, float]:
-    """Returns the median time of each part of a program in nanoseconds.
+    """Returns the time of each part of a program in nanoseconds.
 
     Args:
         run: runs the program once, and calls `begin` and `end` of the clock around each part.
         cuda: whether parts are timed on the current GPU.
         on_cpu: the parts that are timed on the CPU even so.
-        quantile: which of the times counts, 0 to 1.
+        quantile: which of the times on a GPU counts, 0 to 1.
     """
     clock = Clock()
     if cuda:
-        clock = MixedClock(on_cpu) if on_cpu else CudaClock()
+        clock = MixedClock(on_cpu) if on_cpu else CudaClock(quantile)
     _run_in_turn([(run, clock)])
-    return clock.typical_times(quantile)
+    return clock.typical_times()
 
 
 def time_wholes(runs: Sequence[Callable[[Clock], Any]]) -> list[float]:
-    """Returns the nanoseconds of programs as a whole, which are run in turn; each times itself as the part `WHOLE`.
-
-    It is the fastest run: on a busy machine most runs of many parts are disturbed, but not the median of each part.
-    """
+    """Returns the nanoseconds of programs as a whole, which are run in turn; each times itself as the part `WHOLE`."""
     clocks = [Clock() for _ in runs]
     _run_in_turn(list(zip(runs, clocks, strict=True)))
-    return [clock.typical_times(quantile=0.0)[WHOLE] for clock in clocks]
+    return [clock.typical_times()[WHOLE] for clock in clocks]
 
 
 def _run_in_turn(programs: Sequence[tuple[Callable[[Clock], Any], Clock]]) -> None:

@@ -619,7 +619,7 @@ export interface GraphTime {
   timed_on: string;
 }
 
-/** The median nanoseconds that eager PyTorch takes for one node of the captured graph. */
+/** The nanoseconds that eager PyTorch takes for one node of the captured graph. */
 export interface EagerTime {
   node: string;
   forward_ns: number;
