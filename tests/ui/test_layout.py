@@ -67,7 +67,7 @@ def training_step() -> None:
 
     def step(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = model(x).square().mean()
+        loss: torch.Tensor = model(x).square().mean()
         loss.backward()
         optimizer.step()
         return loss
