@@ -6,6 +6,7 @@ import type { Record as CutawayRecord } from "../model/record/record";
 const BARS_PX = 215;
 const LINE_PX = 17;
 const ROW_PX = 44;
+const TOTAL_PX = 24;
 const NODE_PX = 50;
 const NODES_PER_COLUMN = 12;
 const MIN_PX = 340;
@@ -21,8 +22,10 @@ export function isFolded({ raised, problems, verdict }: CutawayRecord): boolean 
   return raised !== "" && verdict !== null && problems.every(({ grade }) => grade !== "blocking");
 }
 
-/** Returns a height in pixels: that of the sources, the list of compiles or a small graph, whichever is highest. */
+/** Returns a height in pixels: that of what is shown at first, or of the list of compiles if that is higher. */
 export function contentHeight(record: CutawayRecord): number {
+  const { comparison } = record;
+  if (comparison) return BARS_PX + TOTAL_PX * comparison.totals.length + ROW_PX * comparison.lines.length;
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const nodes = compiles.flatMap((compile) => summaryOf(compile).nodes ?? []);
   if (!nodes.length) return record.problems.length && !record.raised ? PROBLEM_PX : WITHOUT_GRAPH_PX;

@@ -111,6 +111,13 @@ export class Pane {
     return isAsked && this.kind.group === "Answers" ? LEAST_ANSWER_PX : LEAST_TABLE_PX;
   }
 
+  /** How many pixels of a text or of a table have no place; 0 of a drawing, which is scaled. */
+  lackingHeight(): number {
+    const { element } = this.content ?? { element: this.body };
+    if (this.isDrawing || !this.body.clientHeight) return 0;
+    return this.isText ? LINE_PX * this.lines - this.body.clientHeight : element.scrollHeight - element.clientHeight;
+  }
+
   /** Shows only the title, or all again. */
   setShut(isShut: boolean): void {
     this.element.classList.toggle("shut", isShut);

@@ -61,6 +61,8 @@ export class PaneArea {
   private columns = 2;
   /** The widths that the user has chosen, by column; empty if they follow from the content. */
   private widths: number[] = [];
+  /** The pane that the explorer has grown for. */
+  private grownFor = "";
   private readonly resizeObserver = new ResizeObserver(() => this.measure());
 
   constructor(private readonly state: State) {
@@ -91,6 +93,17 @@ export class PaneArea {
       pane.update(i);
     });
     this.place();
+    if (this.state.lastOpened !== this.grownFor) this.grow();
+  }
+
+  /** Lets the explorer in a cell grow, as far as its style allows, until the pane that was opened last fits. */
+  private grow(): void {
+    this.grownFor = this.state.lastOpened;
+    const lacking = this.panes.find(({ kindName }) => kindName === this.grownFor)?.lackingHeight() ?? 0;
+    const explorer = this.element.closest<HTMLElement>(".cutaway");
+    if (explorer && lacking > 0) {
+      explorer.style.setProperty("--content-height", `${Math.ceil(explorer.offsetHeight + lacking)}px`);
+    }
   }
 
   private append(): void {
