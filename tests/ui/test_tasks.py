@@ -528,7 +528,7 @@ def test_36_the_guards_on_one_parameter(task: Begin) -> None:
 
 
 def test_37_which_sizes_may_change(task: Begin) -> None:
-    t = task("search", run=False)
+    t = task("search")
     t.click(t.count("expected recompile"))
     t.show("Sizes")
     row = t.pane("Sizes").get_by_role("row").filter(has_text="rows")

@@ -7,6 +7,8 @@ const BARS_PX = 215;
 const LINE_PX = 17;
 const ROW_PX = 44;
 const TOTAL_PX = 24;
+/** Of the page of a training step: its drawing beside its tables. */
+const STEP_PX = 1100;
 const NODE_PX = 50;
 const NODES_PER_COLUMN = 12;
 const MIN_PX = 340;
@@ -24,7 +26,8 @@ export function isFolded({ raised, problems, verdict }: CutawayRecord): boolean 
 
 /** Returns a height in pixels: that of what is shown at first, or of the list of compiles if that is higher. */
 export function contentHeight(record: CutawayRecord): number {
-  const { comparison } = record;
+  const { comparison, options } = record;
+  if (options.capture_backward) return STEP_PX;
   if (comparison) return BARS_PX + TOTAL_PX * comparison.totals.length + ROW_PX * comparison.lines.length;
   const compiles = record.frames.flatMap((frame) => frame.compiles);
   const nodes = compiles.flatMap((compile) => summaryOf(compile).nodes ?? []);
