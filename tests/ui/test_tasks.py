@@ -18,7 +18,7 @@ LOAD = """
 import math
 import torch, kernel_magics
 from torch import nn
-from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention, silu
+from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attention
 
 x = torch.randn(64, 32)
 six = torch.randn(6, 32)
@@ -76,6 +76,14 @@ def total(rows):
 def slopes(x, scale=2):
     return x * locals()["scale"]
 
+rows_of = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))
+momentum = torch.optim.SGD(rows_of.parameters(), 0.1, momentum=0.9)
+batches = [(x, target)] * 3
+"""
+
+MORE = """
+from torch.nn.functional import silu
+
 def entropy(p):
     q = p.abs() / p.abs().sum(-1, keepdim=True)
     return -(q * q.clamp_min(1e-9).log()).sum(-1)
@@ -101,14 +109,11 @@ def candidates(state, step, temperature=1.0):
         logits = logits - best
     print("step", step)
     return logits.log_softmax(-1)
-
-rows_of = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))
-momentum = torch.optim.SGD(rows_of.parameters(), 0.1, momentum=0.9)
-batches = [(x, target)] * 3
 """
 
 CELLS = {
     "load": LOAD.strip(),
+    "more": MORE.strip(),
     "again": "%%compile\nout = branch(torch.ones(64, 32))\nout = branch(torch.ones(128, 32))",
     "train": "%%compile\nhidden = linear(x.tanh(), weight)\nloss = cross_entropy(hidden.sigmoid(), target)",
     "static": "%%compile --dynamic\ndef rows(x):\n    if x.shape[0] == 6:\n        x = x + 1\n    return x.cos()\n"
@@ -183,6 +188,7 @@ class Task:
 def notebook(page: Page, server: Server) -> Notebook:
     notebook = Notebook(page, server, server.notebook("tasks.ipynb", CELLS)).open()
     notebook.run("load")
+    notebook.run("more")
     return notebook
 
 
