@@ -54,7 +54,7 @@ class Problem:
     ns: int = 0
     """Nanoseconds of compiling that it caused."""
     compiles: list[str] = field(default_factory=list)
-    """The ids of the compiles that have it, the first one first."""
+    """The ids of the compiles that have it; the first one is that of which `cause` speaks."""
     filename: str = ""
     lineno: int = 0
     """The user's line; 0 if it belongs to no line."""

@@ -920,8 +920,8 @@ def run(call):
     call(x, x > 1) if rank else call(x)
 """,
         "guard",
-        "check_tensor(L['mask']",
-        "L['mask'] is None",
+        "check_tensor(mask",
+        "mask is None",
         {"call(x, x > 1) if rank else call(x)": "call(x)"},
         stock={"kind": "graph", "line": 4, "here": "masked_fill", "others": "nothing"},
     ),
@@ -950,8 +950,8 @@ def program(x):
     return x
 """,
         "guard",
-        "G['steps'] == 3",
-        "G['steps'] == 2",
+        "steps == 3",
+        "steps == 2",
         {"3 if rank else 2": "2"},
     ),
     Diverged(
@@ -966,8 +966,8 @@ def program(x):
     return y.sum()
 """,
         "guard",
-        "G['limit'] == 1.0",
-        "G['limit'] is None",
+        "limit == 1.0",
+        "limit is None",
         {"1.0 if rank else None": "None"},
     ),
 ]

@@ -7,6 +7,73 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "features of edges that some graphs lack",
+        """
+class Data:
+    def __init__(self, **fields):
+        self.__dict__["store"] = fields
+
+    def __getattr__(self, name):
+        return self.store.get(name)  # the fault
+
+def program(data):
+    out = data.x.index_select(0, data.edges[0])
+    return out.sum(0) if data.weights is None else (out * data.weights).sum(0)
+
+def run(call):
+    edges = torch.tensor([[0, 1], [1, 0]])
+    call(Data(x=torch.ones(2, 3), edges=edges, weights=torch.ones(2, 1)))
+    call(Data(x=torch.ones(2, 3), edges=edges))
+""",
+        "data.store",
+        "key",
+        "present",
+        "absent",
+        (Change("all keys", {"edges=edges))": "edges=edges, weights=torch.ones(2, 1)))"}),),
+        stock={"is_confirmed": False},
+    ),
+    Recompiled(
+        "a level of a logger that is changed",
+        """
+import logging
+
+logger = logging.getLogger("a level that is changed")
+
+def program(x):
+    return x.sin() if logger.isEnabledFor(logging.DEBUG) else x.cos()  # the fault
+
+def run(call):
+    for level in (logging.INFO, logging.DEBUG):
+        logger.setLevel(level)
+        call(torch.ones(3))
+""",
+        "getLogger('a level that is changed').isEnabledFor(10)",
+        "result",
+        "False",
+        "True",
+        (Change("call before", {"logging.INFO, logging.DEBUG": "logging.DEBUG, logging.DEBUG"}, engines=("core",)),),
+        stock=None,  # which breaks the graph
+    ),
+    Recompiled(
+        "a smoothing of the loss in a partial function",
+        """
+import functools
+
+def program(logits, loss):
+    return loss(logits * 2, torch.tensor([0, 2]))  # the fault
+
+def run(call):
+    for smoothing in (0.1, 0.2):
+        loss = functools.partial(torch.nn.functional.cross_entropy, label_smoothing=smoothing)
+        call(torch.arange(6.0).reshape(2, 3), loss)
+""",
+        "loss.keywords['label_smoothing']",
+        "value",
+        "0.1",
+        "0.2",
+        (Change("few values", {"(0.1, 0.2)": "(0.1, 0.1)"}),),
+    ),
+    Recompiled(
         "a learning rate that a scheduler changes",
         """
 weight = torch.nn.Parameter(torch.ones(3))
@@ -531,6 +598,52 @@ def run(call):
 
 BREAKS = [
     Broken(
+        "a hook of a layer that writes its shape to a log",
+        """
+import io
+
+log = io.StringIO()
+layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+
+def record(module, args, output):
+    log.write(f"{tuple(output.shape)}")  # the fault
+
+layers[0].register_forward_hook(record)
+
+def program(x):
+    return layers(x).sum()
+
+def run(call):
+    torch.nn.init.ones_(layers[0].weight)
+    call(torch.ones(2, 3))
+""",
+        "print",
+        'log.write(f"{tuple(output.shape)}")',
+        "print it after the compiled function has returned",
+        {"layers[0].register_forward_hook(record)": ""},
+    ),
+    Broken(
+        "an index of a step that is looked up in a sampler",
+        """
+times, sigmas = torch.tensor([9, 6, 3]), torch.tensor([1.0, 0.5, 0.1])
+
+def place(time):
+    return int((times == time).int().argmax())  # the fault
+
+def program(sample, time=torch.tensor(6)):
+    noise = sample.tanh()
+    return sample - sigmas.index_select(0, torch.tensor([place(time)])) * noise
+""",
+        "tensor value read",
+        "int((times == time).int().argmax())",
+        "Compute with the tensor itself",
+        {
+            "int((times == time).int().argmax())": "(times == time).int().argmax()",
+            "torch.tensor([place(time)])": "place(time).view(1)",
+        },
+        on_core=False,
+    ),
+    Broken(
         "a loss that is kept as a number, with nothing after it",
         """
 LOSSES = []
@@ -609,6 +722,28 @@ def program(x):
 """,
         9,
         "guided",
+    ),
+    Repeated(
+        "steps of Runge and Kutta, which call one function four times",
+        """
+weight = torch.full((3, 3), 0.1)
+
+def slope(y):
+    return (y @ weight).tanh()  # the fault
+
+def step(y):
+    first = slope(y)
+    second = slope(y + first / 2)
+    third = slope(y + second / 2)
+    return y + (first + 2 * second + 2 * third + slope(y + third)) / 6
+
+def program(x):
+    for _ in range(9):
+        x = step(x)
+    return x
+""",
+        9,
+        "step",
     ),
 ]
 

@@ -85,9 +85,7 @@ def test_records_are_compared_and_shown_without_pytorch(two: tuple[Path, Path], 
 
 
 def test_a_size_is_named_and_a_long_text_is_cut_where_it_differs() -> None:
-    text = (
-        "check_tensor(L['x'], type='Tensor', dtype=torch.float32, device='cpu', requires_grad=False, shape=({0}, {1}))"
-    )
+    text = "check_tensor(x, type='Tensor', dtype=torch.float32, device='cpu', requires_grad=False, shape=({0}, {1}))"
     text = text.replace("))", "), stride=({1}, 1))")
     found = Divergence("guard", "0/0", "model.py", 3, "", text.format(8, 7), text.format(8, 9))
     assert str(found) == "model.py:3: size 7, the others 9"
@@ -316,7 +314,7 @@ def test_the_page_and_the_command(two: tuple[Path, Path], tmp_path: Path, capsys
         pytest.param(
             "core",
             "order",
-            "guard L['flag'] is True, the others L['flag'] is False\n    collective: "
+            "guard flag is True, the others flag is False\n    collective: "
             "rank_programs.py:54: collective all_reduce(y)",
             marks=pytest.mark.sweep,
         ),

@@ -49,11 +49,11 @@ def explorer(report: Path, browser: Browser) -> Iterator[Explorer]:
     page.close()
 
 
-def test_the_graph_break_has_pytorchs_explanation(explorer: Explorer) -> None:
+def test_the_graph_break_has_pytorchs_explanation_and_a_proven_advice(explorer: Explorer) -> None:
     expect(explorer.row("function from line")).to_have_count(1)
     overview = explorer.show(0, "overview")
     expect(overview).to_contain_text("Graph break: Data-dependent branching")
-    expect(overview).to_contain_text("torch.cond")
+    expect(overview).to_contain_text("Compute both sides and choose with torch.where")
     expect(overview).to_contain_text("compile-graph-break-site/gb/gb0170.html")
 
 

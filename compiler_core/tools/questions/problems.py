@@ -91,8 +91,10 @@ MIN_REPEATS = 8
 _VERY_SLOW = 5
 """How many times longer than a slow compile one takes that is a problem without a trial."""
 _IF_TOO_LONG = "Only if that is too long: "
+_RUNS = (1, 4, 16, 64)
+"""The lengths of the runs of targets whose distances may be the length of a block."""
 _DISTANCES = 8
-"""How many lengths of a block are tried."""
+"""How many lengths of a block are tried, for each of them."""
 _CONSEQUENCE = (
     "Nothing to change here: it is about a value that the graph break before it leaves, and goes with that break."
 )
@@ -273,6 +275,8 @@ def _merged(found: Iterable[Problem]) -> Iterator[Problem]:
                     first.filename, first.lineno, first.line = again.filename, again.lineno, again.line
                     first._changed, first.behind = again._changed, again.behind
                 first.title, first.cause, first.advice = again.title, again.cause, again.advice or first.advice
+                first.compiles = list(dict.fromkeys([*again.compiles, *first.compiles]))
+                first.breaks = list(dict.fromkeys([*again.breaks, *first.breaks]))
                 first.remedies, first.lines = again.remedies or first.remedies, again.lines or first.lines
                 first._parts, first._proof = again._parts, again._proof
                 first.grade = again.grade
@@ -448,16 +452,21 @@ def repeated_block(targets: Sequence[str]) -> tuple[int, int, int]:
     """Returns the length of the block that fills most of `targets` by repetition in a row, its repetitions, and where
     the first one starts.
 
-    All are 0 if nothing is repeated.  Only the most common distances between equal targets are tried as lengths.
+    All are 0 if nothing is repeated.  Only the most common distances between equal runs of targets are tried as
+    lengths: a long run is there once in a block, whose single targets may be there several times.
     """
-    latest: dict[str, int] = {}
-    distances: Counter[int] = Counter()
-    for at, target in enumerate(targets):
-        if target in latest:
-            distances[at - latest[target]] += 1
-        latest[target] = at
+    lengths = set[int]()
+    for size in _RUNS:
+        latest: dict[tuple[str, ...], int] = {}
+        distances: Counter[int] = Counter()
+        for at in range(len(targets) - size + 1):
+            run_of_targets = tuple(targets[at : at + size])
+            if run_of_targets in latest:
+                distances[at - latest[run_of_targets]] += 1
+            latest[run_of_targets] = at
+        lengths |= {length for length, _ in distances.most_common(_DISTANCES)}
     best = (0, 0, 0)
-    for length, _ in distances.most_common(_DISTANCES):
+    for length in sorted(lengths):
         run = 0
         for at in range(length, len(targets)):
             run = run + 1 if targets[at] == targets[at - length] else 0

@@ -14,6 +14,7 @@ from typing import Literal
 
 from compiler_core.records import Compile, Graph, Record
 from compiler_core.records.capture import package_of
+from compiler_core.records.recompiles import readable
 from compiler_core.records.user_lines import LineRef
 from compiler_core.tools.questions.line_facts import ComparedRun, from_cache, operation
 
@@ -110,7 +111,7 @@ def _compile_facts(side: ComparedRun, record: Record, compile_: Compile, rank: i
     yield fact("frame", first, f"{frame.name} {compile_.outcome}")
     for guard in compile_.guards:
         if guard.kind not in _FOLLOWING_GUARDS:
-            text = guard.expected if guard.kind == "GLOBAL_STATE" else guard.code
+            text = guard.expected if guard.kind == "GLOBAL_STATE" else readable(guard.code)
             yield fact("guard", side.line_of(guard.line), text)
     for artifact in (each for each in compile_.artifacts if each.pane == "captured" and each.graph):
         graph = artifact.graph or Graph([], [])

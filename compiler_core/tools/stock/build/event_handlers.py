@@ -377,7 +377,7 @@ def _write_given_up_at_first(record: PartialRecord, event: TraceEvent) -> None:
     if compile_.outcome == "skipped" and compile_ is frame.compiles[0]:
         frame.skipped = (
             "its first call computes nothing with tensors, and PyTorch does not try again: all calls run as plain "
-            "Python, and PyTorch does not report what later ones compute"
+            "Python; whether later ones compute with tensors is not measured"
         )
 
 
