@@ -1,13 +1,11 @@
 """The toy compiler: a compiler for PyTorch programs in one file, with a section for each lesson of the workshop.
 
-It captures frames, guards what it relied on, breaks where it must, makes a backward, fuses loops, and prints kernels in
-C or Triton.  ``compile(function)`` is all that a program needs; ``entries()`` of what it returns has what was compiled.
-What it does not know runs as Python, so results are those of the program.
+``compile(function)`` is all that a program needs; ``entries()`` of what it returns has what was compiled.
+What the compiler does not know runs as Python, so results are those of the program.
 """
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import dis
 import functools
@@ -17,11 +15,11 @@ import operator
 import re
 import runpy
 import subprocess
-import sys
 import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +45,7 @@ aten = torch.ops.aten
 # ---------------------------------------------------------------- Lesson 1: the frame hook and the cache
 #
 # The hook sees each frame before it runs. A frame that the interpreter can handle gets new code, which hands the
-# frame's variables to `run_frame`. The real stage lets CPython's evaluator check guards written in C++ before any
-# Python runs, and knows many more kinds of frames that must be left alone.
+# frame's variables to `run_frame`. The real stage checks guards in C++, before any Python runs.
 
 
 def compile(function: Callable[..., Any], language: str = "c", passes: Sequence[Callable[..., None]] = ()) -> Any:
@@ -72,9 +69,9 @@ def entry_code(code: types.CodeType, run: Callable[..., Any]) -> types.CodeType:
     signature, free = inspect.signature(types.FunctionType(code, {}, closure=cells)), ", ".join(code.co_freevars)
     variables = ", ".join(f"{name!r}: {name}" for name in signature.parameters)
     call = f"'<run>'.__call__({{{variables}}}, globals(), lambda: ({free}))"
-    text = f"def outer({free}):\n  def frame{signature}: return {call}"
-    outer = next(filter(inspect.iscode, builtins.compile(text, __file__, "exec").co_consts))
-    frame = next(filter(inspect.iscode, outer.co_consts))
+    scope: dict[str, Any] = {}
+    exec(f"def outer({free}):\n  def frame{signature}: return {call}", scope)
+    frame = next(filter(inspect.iscode, scope["outer"].__code__.co_consts))
     return frame.replace(co_consts=tuple(run if each == "<run>" else each for each in frame.co_consts))
 
 
@@ -94,25 +91,16 @@ def run_frame(session: Any, code: types.CodeType, variables: dict[str, Any], sco
 # ---------------------------------------------------------------- Lesson 2: an interpreter over bytecode
 #
 # A table says what each instruction does. The same interpreter runs with real values, one instruction at a break,
-# and with fake tensors, while a graph is captured. The real stage has a class for each kind of value, so it also
-# follows programs that change objects, raise exceptions or use generators; here frames with these run as Python.
+# and with fake tensors, while a graph is captured. The real stage also follows programs that change objects, raise
+# exceptions or use generators; here frames with these run as Python.
 
 NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()
 """What CPython has on its stack beside a function that is no method."""
-NULL_FIRST = sys.version_info < (3, 13)
-MODULES = (nn.ModuleList, nn.Sequential)
+UNBOUND = "cannot access {} variable '{}' where it is not associated with a value"
 
 
 class Break(Exception):
     """The graph ends before this instruction."""
-
-
-@dataclass(frozen=True)
-class Items:
-    """An iterator whose position is a value: capture goes forward without moving the program's iterator."""
-
-    items: Any
-    position: int = 0
 
 
 @dataclass
@@ -133,71 +121,67 @@ class State:
         """Runs an instruction; returns whether the frame has returned."""
         instruction = instructions(self.code)[self.index]
         self.index += 1
-        return TABLE[instruction.opname](self, instruction) is True
+        TABLE[instruction.opname](self, instruction)
+        return instruction.opname.startswith("RETURN")
 
     def push(self, *values: Any) -> None:
         self.stack.extend(values)
 
-    def known(self, value: Any) -> Any:
-        return self.capture.load(value.value, value.source) if self.capture and isinstance(value, Unread) else value
-
     def pop(self) -> Any:
-        return self.known(self.stack.pop())
+        value = self.stack.pop()
+        return self.capture.load(value.value, value.source) if self.capture and isinstance(value, Unread) else value
 
     def pops(self, count: int) -> list[Any]:
         return [self.pop() for _ in range(count)][::-1]
 
-    def load(self, names: str | tuple[str, ...]) -> None:
-        for name in (names,) if isinstance(names, str) else names:
+    def load(self, *names: str) -> None:
+        for name in names:
             if name not in self.variables:
-                text = f"cannot access local variable '{name}' where it is not associated with a value"
-                raise UnboundLocalError(text)
-            self.push(self.known(self.variables[name]))
+                raise UnboundLocalError(UNBOUND.format("local", name))
+            self.push(self.variables[name])
 
-    def store(self, names: str | tuple[str, ...]) -> None:
-        for name in (names,) if isinstance(names, str) else names:
+    def store(self, *names: str) -> None:
+        for name in names:
             self.variables[name] = self.stack.pop()
 
-    def push_loaded(self, value: Any, source: str = "", has_null: int = 0) -> None:
-        value = self.capture.load(value, source) if self.capture and source else value
-        self.push(*((NULL, value) if NULL_FIRST else (value, NULL)) if has_null else (value,))
+    def push_loaded(self, value: Any, instruction: dis.Instruction) -> None:
+        is_called = instruction.opname == "LOAD_METHOD" or " + " in instruction.argrepr  # as in `NULL + name`
+        self.push(*([NULL] if is_called else []), value)
 
-    def load_global(self, name: str, has_null: int) -> None:
+    def load_global(self, instruction: dis.Instruction) -> None:
+        name = instruction.argval
         value = eval(name, self.scope)
-        source = f"{self.capture.name_of(self.scope)}[{name!r}]" if self.capture and name in self.scope else ""
-        self.push_loaded(value, source, has_null)
+        if self.capture and name in self.scope:
+            value = self.capture.load(value, f"{self.capture.name_of(self.scope)}[{name!r}]")
+        self.push_loaded(value, instruction)
 
     def load_cell(self, name: str) -> None:
         cell = self.cells[name]
         if cell == types.CellType():
-            text = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
-            raise NameError(text)
-        self.push_loaded(cell.cell_contents, f"{self.capture.name_of(cell)}.cell_contents" if self.capture else "")
+            raise NameError(UNBOUND.format("free", name) + " in enclosing scope")
+        value = cell.cell_contents
+        self.push(self.capture.load(value, f"{self.capture.name_of(cell)}.cell_contents") if self.capture else value)
 
-    def load_attribute(self, name: str, has_null: int) -> None:
-        value = self.pop()
-        self.push_loaded(self.capture.attribute(value, name) if self.capture else getattr(value, name), "", has_null)
+    def load_attribute(self, instruction: dis.Instruction) -> None:
+        value, name = self.pop(), instruction.argval
+        value = self.capture.attribute(value, name) if self.capture else getattr(value, name)
+        self.push_loaded(value, instruction)
 
     def unpack(self, count: int) -> None:
-        value, names = self.pop(), [f"v{i}" for i in range(count)]
-        if self.capture and not isinstance(value, list | tuple):
-            raise Break(f"unpacking an object of the class {type(value).__name__}")
-        scope = {"value": [self.item(value, i) for i in range(len(value))] if self.capture else value}
+        names, value = [f"v{i}" for i in range(count)], self.pop()
+        scope = {"value": self.capture.iterator(value) if self.capture else value}
         exec(f"[{', '.join(names)}] = value", scope)  # by Python, whose exceptions it raises
         self.push(*(scope[name] for name in reversed(names)))
 
-    def item(self, container: Any, key: Any) -> Any:
-        return self.capture.item(container, key) if self.capture else container[key]
-
-    def jump(self, instruction: dis.Instruction, is_taken: bool = True) -> None:
-        if is_taken:
-            later = (i for i, each in enumerate(instructions(self.code)) if each.offset >= instruction.argval)
-            self.index = next(later)
+    def jump(self, instruction: dis.Instruction) -> None:
+        later = (i for i, each in enumerate(instructions(self.code)) if each.offset >= instruction.argval)
+        self.index = next(later)
 
     def jump_if(self, instruction: dis.Instruction) -> None:
         value, condition = self.pop(), instruction.opname.rpartition("IF_")[2]
         holds = value is None if "NONE" in condition else self.truth(value)
-        self.jump(instruction, holds == (condition in ("TRUE", "NONE")))
+        if holds == (condition in ("TRUE", "NONE")):
+            self.jump(instruction)
 
     def truth(self, value: Any) -> bool:
         if self.capture and isinstance(value, Tensor):
@@ -206,35 +190,28 @@ class State:
 
     def iterate(self) -> None:
         value = self.pop()
-        if isinstance(value, MODULES):
-            value = [self.item(value, i) for i in range(len(value))]
-        is_list = isinstance(value, list | tuple | range)
-        if self.capture and not is_list and not isinstance(value, zip | enumerate | reversed):
-            raise Break(f"an iterator of the class {type(value).__name__}")
-        self.push(Items(value) if is_list else Items(list(value)) if self.capture else iter(value))
+        self.push(self.capture.iterator(value) if self.capture else iter(value))
 
     def next(self, instruction: dis.Instruction) -> None:
-        iterator, value = self.known(self.stack[-1]), NULL
-        if not isinstance(iterator, Items):
-            value = next(iterator, NULL)
-        elif iterator.position < len(iterator.items):
-            value = self.item(iterator.items, iterator.position)
-            self.stack[-1] = replace(iterator, position=iterator.position + 1)
+        if isinstance(self.stack[-1], Unread):
+            raise Break("a loop that began before the graph")
+        value = next(self.stack[-1], NULL)
         if value is not NULL:
             self.push(value)
-        else:
-            self.stack.pop()
-            self.jump(instruction)
-            at = instructions(self.code)[self.index].opname
-            self.index += (1 if NULL_FIRST else 2) if at == "END_FOR" else 0  # it pops what is popped already
+            return
+        self.stack.pop()
+        self.jump(instruction)
+        while instructions(self.code)[self.index].opname in ("END_FOR", "POP_TOP"):  # they pop what is popped already
+            self.index += 1
 
-    def call_with(self, count: int, names: tuple[str, ...]) -> None:
-        first, second, *args = self.pops(count + 2)
+    def call(self, function: Any, args: list[Any], names: tuple[str, ...] = ()) -> None:
         split, self.keywords = len(args) - len(names), ()
-        self.call(second if first is NULL else first, args[:split], dict(zip(names, args[split:], strict=True)))
+        args, kwargs = args[:split], dict(zip(names, args[split:], strict=True))
+        self.push(self.capture.call(function, args, kwargs) if self.capture else function(*args, **kwargs))
 
-    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> None:
-        self.push(self.capture.call(function, args, kwargs or {}) if self.capture else function(*args, **kwargs or {}))
+    def call_from_stack(self, count: int, names: tuple[str, ...]) -> None:
+        first, second, *args = self.pops(count + 2)
+        self.call(second if first is NULL else first, args, names)
 
 
 @functools.cache
@@ -243,8 +220,7 @@ def instructions(code: types.CodeType) -> list[dis.Instruction]:
 
 
 def can_interpret(code: types.CodeType) -> bool:
-    makes_iterator = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
-    return not makes_iterator and all(each.opname in TABLE for each in instructions(code))
+    return all(each.opname in TABLE for each in instructions(code))
 
 
 SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul"}
@@ -252,34 +228,22 @@ SIGNS |= {"&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift"}
 OPERATORS = {f"{sign}=": getattr(operator, f"__i{name}__") for sign, name in SIGNS.items()}
 SIGNS |= {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
 OPERATORS |= {sign: getattr(operator, f"__{name}__") for sign, name in SIGNS.items()}
-
-
-def swap(stack: list[Any], depth: int) -> None:
-    stack[-1], stack[-depth] = stack[-depth], stack[-1]
-
-
-WAYS = [f"{way}IF_{value}" for way in ("", "FORWARD_", "BACKWARD_") for value in ("TRUE", "FALSE", "NONE", "NOT_NONE")]
 TABLE: dict[str, Callable[[State, Any], Any]] = {
     **dict.fromkeys("RESUME NOP PRECALL COPY_FREE_VARS END_FOR".split(), lambda m, i: None),
-    "LOAD_CONST": lambda m, i: m.push(i.argval),
-    "RETURN_CONST": lambda m, i: setattr(m, "result", i.argval) or True,
-    "RETURN_VALUE": lambda m, i: setattr(m, "result", m.pop()) or True,
-    **dict.fromkeys("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST".split(), lambda m, i: m.load(i.argval)),
-    **dict.fromkeys(("STORE_FAST", "STORE_FAST_STORE_FAST"), lambda m, i: m.store(i.argval)),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), lambda m, i: m.load(i.argval)),
+    "LOAD_FAST_LOAD_FAST": lambda m, i: m.load(*i.argval),
+    "STORE_FAST": lambda m, i: m.store(i.argval),
+    "STORE_FAST_STORE_FAST": lambda m, i: m.store(*i.argval),
     "STORE_FAST_LOAD_FAST": lambda m, i: m.store(i.argval[0]) or m.load(i.argval[1]),
-    "LOAD_GLOBAL": lambda m, i: m.load_global(i.argval, i.arg & 1),
+    "LOAD_CONST": lambda m, i: m.push(i.argval),
+    "LOAD_GLOBAL": lambda m, i: m.load_global(i),
     "LOAD_DEREF": lambda m, i: m.load_cell(i.argval),
-    "LOAD_ATTR": lambda m, i: m.load_attribute(i.argval, i.arg & 1 if sys.version_info >= (3, 12) else 0),
-    "LOAD_METHOD": lambda m, i: m.load_attribute(i.argval, 1),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), lambda m, i: m.load_attribute(i)),
     "PUSH_NULL": lambda m, i: m.push(NULL),
-    "POP_TOP": lambda m, i: m.stack.pop() and None,
-    "COPY": lambda m, i: m.push(m.stack[-i.arg]),
-    "SWAP": lambda m, i: swap(m.stack, i.arg),
-    "BINARY_OP": lambda m, i: m.call(OPERATORS[i.argrepr], m.pops(2)),
-    "COMPARE_OP": lambda m, i: m.call(OPERATORS[i.argval], m.pops(2)),
+    "POP_TOP": lambda m, i: m.stack.pop(),
+    **dict.fromkeys(("BINARY_OP", "COMPARE_OP"), lambda m, i: m.call(OPERATORS[i.argrepr], m.pops(2))),
     "BINARY_SUBSCR": lambda m, i: m.call(operator.getitem, m.pops(2)),
     "BINARY_SLICE": lambda m, i: m.push(slice(*m.pops(2))) or m.call(operator.getitem, m.pops(2)),
-    "IS_OP": lambda m, i: m.push((m.pop() is m.pop()) != bool(i.arg)),
     "CONTAINS_OP": lambda m, i: m.call(operator.contains, m.pops(2)[::-1]) or (i.arg and m.push(not m.pop())),
     "UNARY_NEGATIVE": lambda m, i: m.call(operator.neg, m.pops(1)),
     "UNARY_NOT": lambda m, i: m.push(not m.truth(m.pop())),
@@ -289,21 +253,24 @@ TABLE: dict[str, Callable[[State, Any], Any]] = {
     "BUILD_SLICE": lambda m, i: m.push(slice(*m.pops(i.arg))),
     "UNPACK_SEQUENCE": lambda m, i: m.unpack(i.arg),
     **dict.fromkeys("JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT".split(), lambda m, i: m.jump(i)),
-    **dict.fromkeys([f"POP_JUMP_{way}" for way in WAYS], lambda m, i: m.jump_if(i)),
+    **dict.fromkeys([name for name in dis.opmap if name.startswith("POP_JUMP_")], lambda m, i: m.jump_if(i)),
     "GET_ITER": lambda m, i: m.iterate(),
     "FOR_ITER": lambda m, i: m.next(i),
     "KW_NAMES": lambda m, i: setattr(m, "keywords", m.code.co_consts[i.arg]),
-    "CALL": lambda m, i: m.call_with(i.arg, m.keywords),
-    "CALL_KW": lambda m, i: m.call_with(i.arg, m.pop()),
+    "CALL": lambda m, i: m.call_from_stack(i.arg, m.keywords),
+    "CALL_KW": lambda m, i: m.call_from_stack(i.arg, m.pop()),
+    "RETURN_CONST": lambda m, i: setattr(m, "result", i.argval),
+    "RETURN_VALUE": lambda m, i: setattr(m, "result", m.stack.pop()),
 }
 
 # ---------------------------------------------------------------- Lesson 3: guards
 #
 # What capture reads has a source, a text such as `L['self'].weight`, and becomes a guard: class, dtype and sizes of
 # a tensor, the value of a number, the identity of an object. All guards together are one Python expression. The
-# real stage also guards what changes inside of objects, checks in C++, and says which guard failed and why.
+# real stage also guards what changes inside of objects, and says which guard failed and why.
 
 CONSTANTS = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, slice, type(...))
+LISTS = (list, tuple, nn.ModuleList, nn.Sequential)
 
 
 @dataclass(frozen=True)
@@ -317,10 +284,10 @@ class Unread:
 def is_like(value: Any, dtype: torch.dtype, device: str, sizes: Any, stride: Any, needs_grad: bool) -> bool:
     """The guard of a tensor; None: any size, and the stride of contiguous memory."""
     facts = type(value) in (Tensor, nn.Parameter), value.dtype, str(value.device), value.dim(), value.requires_grad
-    fits = facts == (True, dtype, device, len(sizes), needs_grad) and all(
-        a in (None, b) for a, b in zip(sizes, value.shape, strict=True)
-    )
-    return fits and (value.is_contiguous() if stride is None else value.stride() == stride)
+    if facts != (True, dtype, device, len(sizes), needs_grad):
+        return False
+    has_sizes = all(wanted in (None, size) for wanted, size in zip(sizes, value.shape, strict=True))
+    return has_sizes and (value.is_contiguous() if stride is None else value.stride() == stride)
 
 
 class Capture(TorchFunctionMode):
@@ -332,9 +299,9 @@ class Capture(TorchFunctionMode):
         self.mode = FakeTensorMode(shape_env=self.shapes)
         self.names: dict[str, Any] = {"torch": torch, "is_like": is_like, "G": scope}
         self.guards = [f"torch.is_grad_enabled() == {torch.is_grad_enabled()}"]
-        self.inputs: dict[int, tuple[Tensor, Tensor, str]] = {}  # by id of the real tensor: it, its fake, its source
+        self.inputs: dict[int, tuple[Tensor, Tensor]] = {}  # by id of the real tensor: it and its fake
         self.nodes: dict[int, fx.Node] = {}  # by id of a fake tensor
-        self.sources: dict[int, str] = {}
+        self.sources: dict[int, str] = {}  # by id of a value
         self.symbols: dict[str, tuple[Tensor, int, str]] = {}  # where a symbolic size comes from (lesson 9)
         self.alive: list[Any] = []  # an id is that of an object while it lives
 
@@ -347,58 +314,57 @@ class Capture(TorchFunctionMode):
 
     def load(self, value: Any, source: str) -> Any:
         """Takes note that capture has read a value of the program, and returns what stands for it."""
-        if isinstance(value, Tensor):
-            return self.input(value, source)
-        if isinstance(value, Items):
-            self.guards.append(f"{source}.position == {value.position}")
-            return Items(self.load(value.items, f"{source}.items"), value.position)
+        self.alive.append(value)
         if isinstance(value, types.MethodType):
             function, owner = (self.load(getattr(value, n), f"{source}.{n}") for n in ("__func__", "__self__"))
             return types.MethodType(function, owner)
         if isinstance(value, CONSTANTS):
             text = repr(value) if type(value) in (int, bool, str, type(None)) else self.name_of(value)
             self.guards.append(f"{source} == {text} and type({source}) is {self.name_of(type(value))}")
-        elif id(value) not in self.sources:
-            self.sources[id(value)] = source
-            of = f"type({source}) is {self.name_of(type(value))}"
-            size = f" and len({source}) == {len(value)}" if type(value) in (list, tuple) else ""
-            self.guards.append(
-                of + size if type(value) in (list, tuple, dict) else f"{source} is {self.name_of(value)}"
-            )
-        self.alive.append(value)
+            return value
+        known = self.inputs[id(value)][1] if id(value) in self.inputs else value
+        if id(known) in self.sources:
+            first = self.sources[id(known)]
+            self.guards += [f"{source} is {first}"] if source != first else []
+            return known
+        if isinstance(value, Tensor):
+            return self.input(value, source)
+        self.sources[id(value)] = source
+        is_read = type(value) in (list, tuple, dict)  # its items have guards, too, if they are read
+        name = self.name_of(type(value) if is_read else value)
+        self.guards.append(f"type({source}) is {name}" if is_read else f"{source} is {name}")
+        self.guards += [f"len({source}) == {len(value)}"] if isinstance(value, LISTS) else []
         return value
 
     def input(self, value: Tensor, source: str) -> Tensor:
-        if id(value) in self.inputs:
-            _, fake, first = self.inputs[id(value)]
-            self.guards += [f"{source} is {first}"] if source != first else []
-            return fake
         if type(value) not in (Tensor, nn.Parameter) or value.layout != torch.strided:
             raise Break(f"a tensor of the class {type(value).__name__}")
         fake, sizes, stride = fake_of(self, value, source)
         facts = f"{value.dtype}, {str(value.device)!r}, {sizes}, {stride}, {value.requires_grad}"
         self.guards.append(f"is_like({source}, {facts})")
-        self.inputs[id(value)], self.sources[id(fake)] = (value, fake, source), source
+        self.inputs[id(value)], self.sources[id(fake)] = (value, fake), source
         self.nodes[id(fake)] = self.graph.placeholder(f"x{len(self.inputs)}")
         return fake
 
     def item(self, container: Any, key: Any) -> Any:
-        if id(container) not in self.sources:
-            return container[key]
-        if isinstance(key, slice):
-            return type(container)(self.item(container, i) for i in range(*key.indices(len(container))))
-        return self.load(container[key], f"{self.sources[id(container)]}[{key!r}]")
+        source = self.sources.get(id(container))
+        return self.load(container[key], f"{source}[{key!r}]") if source else container[key]
+
+    def iterator(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, LISTS) and id(value) in self.sources:
+            return (self.item(value, i) for i in range(len(value)))
+        if id(value) in self.sources or not isinstance(value, list | tuple | range | zip | enumerate | reversed):
+            raise Break(f"an iterator of the class {type(value).__name__}")
+        return iter(value)
 
     def attribute(self, value: Any, name: str) -> Any:
         source = self.sources.get(id(value))
         if isinstance(value, Tensor) and name != "grad":
             return self.recorded(getattr, [value, name], {})
         if isinstance(value, Tensor):  # a fake tensor has no gradient: its real one has
-            value = next(real for real, fake, _ in self.inputs.values() if fake is value)
+            value = next(real for real, fake in self.inputs.values() if fake is value)
         found = getattr(value, name)
         return self.load(found, f"{source}.{name}") if source else found
-
-    # The rest is capture itself: calls go into Python functions, functions of PyTorch become nodes.
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if function is operator.getitem and id(args[0]) in self.sources and not isinstance(args[0], Tensor):
@@ -409,26 +375,28 @@ class Capture(TorchFunctionMode):
             return self.call(self.attribute(function, "forward"), args, kwargs)
         if isinstance(function, types.MethodType):
             function, args = function.__func__, [function.__self__, *args]
+        if function is isinstance:
+            return isinstance(*args)  # the guards of what has a source say its class
         home, owner = getattr(function, "__module__", None) or "", getattr(function, "__self__", None)
         is_torch = home.partition(".")[0] == "torch" or isinstance(owner, Tensor)
         if isinstance(function, types.FunctionType) and (not is_torch or home.startswith("torch.nn.modules")):
             return self.inline(function, args, kwargs)
-        if function in PURE and function not in (isinstance, type):
-            args = [[self.item(m, i) for i in range(len(m))] if isinstance(m, MODULES) else m for m in args]
         args, kwargs = self.loaded(args), {key: self.loaded(each) for key, each in kwargs.items()}
         has_tensor = any(isinstance(each, Tensor) for each in [*tree_leaves((args, kwargs)), owner])
         is_own = isinstance(owner, list | dict) and id(owner) not in self.sources
-        is_pure = is_own or function in PURE or home in ("_operator", "math")
-        reads = any(id(each) in self.sources and not isinstance(each, Tensor | list | tuple) for each in args)
-        unguarded = reads and function not in (isinstance, type)  # it may read of an object what has no guard
-        if unguarded or not (is_pure or (is_torch and (has_tensor or function in FACTORIES))):
+        is_known = is_own or function in PURE or home in ("_operator", "math")
+        given = [each for each in (*args, *kwargs.values()) if not isinstance(each, Tensor)]
+        reads_object = any(id(each) in self.sources for each in given)  # what it reads would have no guard
+        if reads_object or not (is_known or (is_torch and (has_tensor or function in FACTORIES))):
             raise Break(f"a call of {getattr(function, '__name__', function)}")
         return self.recorded(function, args, kwargs)
 
     def loaded(self, value: Any) -> Any:
         """Returns an argument with what is inside of lists of the program read, too."""
-        is_list = type(value) in (list, tuple)
-        return type(value)(self.loaded(self.item(value, i)) for i in range(len(value))) if is_list else value
+        if not isinstance(value, LISTS) or isinstance(value, torch.Size):
+            return value
+        kind = type(value) if type(value) in (list, tuple) else list
+        return kind(self.loaded(self.item(value, i)) for i in range(len(value)))
 
     def inline(self, function: types.FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if not can_interpret(function.__code__):
@@ -445,14 +413,11 @@ class Capture(TorchFunctionMode):
         with self.mode, self:
             return function(*args, **kwargs)
 
-    def operands(self, value: Any) -> Any:
-        def operand(each: Any) -> Any:
-            if isinstance(each, Tensor) and id(each) not in self.nodes:
-                raise Break("a tensor came into the frame on a way that capture does not follow")
-            is_size = isinstance(each, torch.SymInt)
-            return self.nodes[id(each)] if isinstance(each, Tensor) else size_node(self, each) if is_size else each
-
-        return fx.node.map_aggregate(value, operand)
+    def operand(self, value: Any) -> Any:
+        if isinstance(value, Tensor) and id(value) not in self.nodes:
+            raise Break("a tensor came into the frame on a way that capture does not follow")
+        is_size = isinstance(value, torch.SymInt)
+        return self.nodes[id(value)] if isinstance(value, Tensor) else size_node(self, value) if is_size else value
 
     def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Adds a node for a function of PyTorch that returns tensors."""
@@ -461,28 +426,26 @@ class Capture(TorchFunctionMode):
         if name in REFUSED or in_place or kwargs.get("inplace") or "out" in kwargs:
             raise Break(f"a call of {name}")
         result = function(*args, **kwargs)
-        tensors = [result] if isinstance(result, Tensor) else [*result] if isinstance(result, tuple | list) else []
-        if any(isinstance(each, Tensor) for each in tensors):
-            node = self.graph.call_function(function, *self.operands((tuple(args), kwargs)))
-            for i, each in enumerate(tensors):
-                part = None if isinstance(result, Tensor) else self.graph.call_function(operator.getitem, (node, i))
-                self.nodes[id(each)] = part or node
-            self.alive += [result, *tensors]
+        parts = result if isinstance(result, tuple | list) else [result]
+        if any(isinstance(each, Tensor) for each in parts):
+            node = self.graph.call_function(function, *fx.node.map_aggregate((tuple(args), kwargs), self.operand))
+            for i, each in enumerate(parts):
+                self.nodes[id(each)] = node if each is result else self.graph.call_function(operator.getitem, (node, i))
+            self.alive += [result, *parts]
         return result
 
 
 REFUSED = {"backward", "item", "tolist", "numpy", "__setitem__", "batch_norm", "instance_norm", "dropout"}
 """What cannot be in a graph: it needs values, changes a tensor, or draws random numbers."""
 FACTORIES = {torch.zeros, torch.ones, torch.full, torch.arange, torch.eye, torch.linspace}
-PURE = {len, isinstance, sum, range, zip, enumerate, list, tuple, dict, type, min, max, reversed, int}
+PURE = {len, sum, range, zip, enumerate, list, tuple, dict, min, max, reversed, int}
 PURE |= {float, bool, abs, all, any, sorted, slice, torch.Size}
 
 # ---------------------------------------------------------------- Lesson 4: graph breaks and resume
 #
 # A unit is a frame from one instruction on. If an instruction cannot be in a graph, capture starts again and ends
 # before it. The entry computes what the frame has there; the instruction runs as Python, and what follows is
-# another unit. The real stage writes bytecode for the rest of the frame, a resume function, so that no interpreter
-# runs then.
+# another unit. The real stage writes bytecode for the rest of the frame: a resume function.
 
 
 @dataclass
@@ -517,24 +480,22 @@ class Entry:
     """A compiled piece of a frame: guards, a graph, and what the frame has afterwards."""
 
     def __init__(self, session: Any, capture: Capture, after: State, has_returned: bool, reason: str) -> None:
-        self.after, self.has_returned, self.reason, self.sources = after, has_returned, reason, capture.sources
-        self.template = (after.result, {}, []) if has_returned else (None, after.variables, after.stack)
+        self.after, self.has_returned, self.reason, self.capture = after, has_returned, reason, capture
         values: list[Any] = []
         self.rebuild(lambda value: values.append(value) or value, lambda _: None)  # to see what the graph computes
         self.values = [*{id(each): each for each in values}.values()]
-        capture.graph.output(capture.operands(self.values))
+        capture.graph.output([capture.operand(each) for each in self.values])
         self.graph = fx.GraphModule({}, capture.graph)
         for each in session.passes:
             each(self.graph)
         self.graph.graph.eliminate_dead_code()
         self.graph.recompile()
         with capture.mode:
-            self.stages = Stages(self.graph, [fake for _, fake, _ in capture.inputs.values()], session.language)
+            self.stages = Stages(self.graph, [fake for _, fake in capture.inputs.values()], session.language)
         self.guards = [*dict.fromkeys([*capture.guards, *size_guards(capture)])]
-        self.alive = capture.alive
         self.reader = functools.cache(lambda source: eval(f"lambda L, S: {source}", capture.names))
         self.guard = self.reader(" and ".join(f"({each})" for each in self.guards))
-        self.inputs = self.reader(f"[{', '.join(source for _, _, source in capture.inputs.values())}]")
+        self.inputs = self.reader(f"[{', '.join(capture.sources[id(fake)] for _, fake in capture.inputs.values())}]")
 
     def holds(self, state: State) -> bool:
         try:
@@ -545,7 +506,7 @@ class Entry:
     def run(self, state: State) -> bool:
         """Runs the graph and sets what the frame has after it; returns whether it has returned."""
         had = state.variables, state.stack
-        results = self.stages.run(self.inputs(*had))
+        results = Compiled.apply(self.stages, *self.inputs(*had))
         computed = {id(value): result for value, result in zip(self.values, results, strict=True)}
         built = self.rebuild(lambda value: computed[id(value)], lambda source: self.reader(source)(*had))
         state.result, state.variables, state.stack = built
@@ -553,7 +514,7 @@ class Entry:
         return self.has_returned
 
     def rebuild(self, compute: Callable[[Any], Any], read: Callable[[str], Any]) -> Any:
-        """Returns what the frame has, made from what the graph computed and from what the frame had before."""
+        """Returns result, variables and stack, of what the graph computed and what the frame had before."""
         memo: dict[int, Any] = {}  # what is one object stays one object
 
         def made(value: Any) -> Any:
@@ -562,25 +523,24 @@ class Entry:
             return memo[id(value)]
 
         def build(value: Any) -> Any:
-            if isinstance(value, Unread) or id(value) in self.sources:
-                return read(value.source if isinstance(value, Unread) else self.sources[id(value)])
+            source = value.source if isinstance(value, Unread) else self.capture.sources.get(id(value))
+            is_method = isinstance(value, types.MethodType | types.BuiltinMethodType)
+            if source:
+                return read(source)
             if isinstance(value, Tensor | torch.SymInt):
                 return compute(value)
             if isinstance(value, list | tuple):  # also what torch.topk returns
                 return type(value)(map(made, value))
             if type(value) is dict:
                 return {key: made(each) for key, each in value.items()}
-            if isinstance(value, Items):
-                return Items(made(value.items), value.position)
-            if isinstance(value, types.MethodType | types.BuiltinMethodType) and not isinstance(
-                value.__self__, types.ModuleType
-            ):
+            if is_method and not isinstance(value.__self__, types.ModuleType):
                 return getattr(made(value.__self__), value.__name__, None)
-            if isinstance(value, zip | enumerate | reversed | slice):
+            if isinstance(value, Iterator | enumerate | slice):
                 raise Break(f"the frame has an object of the class {type(value).__name__}")
             return value
 
-        return made(self.template)
+        frame = self.after
+        return made((frame.result, {}, []) if self.has_returned else (None, frame.variables, frame.stack))
 
 
 # ---------------------------------------------------------------- Lesson 5: the graph and passes
@@ -616,11 +576,11 @@ class Stages:
         primals = [each.detach().requires_grad_(each.requires_grad) for each in fakes]
         outputs = fx.Interpreter(gm).run(*primals)
         self.with_grad = [isinstance(each, Tensor) and each.requires_grad for each in outputs]
-        tangents = [torch.empty_like(each) for each, needs in zip(outputs, self.with_grad, strict=True) if needs]
+        tangents = [torch.empty_like(each) for each in compress(outputs, self.with_grad)]
 
         def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Any]:
             outputs = fx.Interpreter(gm).run(*primals)
-            wanted = [each for each, needs in zip(outputs, self.with_grad, strict=True) if needs]
+            wanted = [*compress(outputs, self.with_grad)]
             sources = [each for each in primals if each.requires_grad]
             grads = iter(torch.autograd.grad(wanted, sources, tangents, allow_unused=True) if wanted else ())
             return [*outputs, *(next(grads, None) if each.requires_grad else None for each in primals)]
@@ -637,9 +597,6 @@ class Stages:
         self.forward = lower(extract(graph, inputs, [*results[:count], *saved]), language, self.kernels)
         self.backward = lower(extract(graph, [*saved, *tangents], results[count:]), language, self.kernels)
 
-    def run(self, inputs: list[Tensor]) -> list[Any]:
-        return list(Compiled.apply(self, *inputs) if any(self.with_grad) else self.forward(*inputs))
-
 
 class Compiled(torch.autograd.Function):
     """What autograd sees of a compiled graph: its two halves."""
@@ -647,9 +604,8 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, stages: Stages, *inputs: Tensor) -> Any:
         results, count = stages.forward(*inputs), len(stages.with_grad)
-        tensors = [each if isinstance(each, Tensor) else None for each in results[count:]]
-        ctx.save_for_backward(*tensors)
-        ctx.stages, ctx.sizes = stages, [None if isinstance(each, Tensor) else each for each in results[count:]]
+        ctx.stages = stages
+        ctx.save_for_backward(*results[count:])
         plain = [each for each, needs in zip(results, stages.with_grad, strict=False) if not needs]
         ctx.mark_non_differentiable(*(each for each in plain if isinstance(each, Tensor)))
         return tuple(results[:count])
@@ -657,10 +613,8 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor) -> Any:
         assert not torch.is_grad_enabled(), "the toy compiler makes no gradients of gradients"
-        saved = [size if each is None else each for each, size in zip(ctx.saved_tensors, ctx.sizes, strict=True)]
-        given = [each for each, needs in zip(tangents, ctx.stages.with_grad, strict=True) if needs]
         with hook_off():
-            return (None, *ctx.stages.backward(*saved, *given))
+            return (None, *ctx.stages.backward(*ctx.saved_tensors, *compress(tangents, ctx.stages.with_grad)))
 
 
 def extract(graph: fx.Graph, inputs: list[fx.Node], outputs: Sequence[Any]) -> fx.Graph:
@@ -686,8 +640,9 @@ def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[
             continue
         flow.add_edge((node, "in"), (node, "out"), capacity=cost(node.meta["val"]))
         flow.add_edges_from([((other, "out"), (node, "in")) for other in node.all_input_nodes])
-        if not is_cheap(node):
-            flow.add_edge("source", (node, "in"))
+        name = getattr(node.target, "__name__", "").partition(".")[0]
+        if node.op == "placeholder" or not (node.target in POINTWISE or name in VIEWS):
+            flow.add_edge("source", (node, "in"))  # the backward does not compute it again
     needed = [node for node in graph.nodes if node not in late and (node in grads or late & {*node.users})]
     flow.add_edges_from([((node, "out"), "sink") for node in needed])
     _, (left, right) = networkx.minimum_cut(flow, "source", "sink") if needed else (0, (set(), set()))
@@ -695,30 +650,22 @@ def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[
 
 
 def cost(value: Any) -> float:
-    """Returns the bytes that saving a value takes; infinity: it is several values, such as those of a maximum pool."""
-    if not isinstance(value, Tensor | torch.SymInt | int):
+    """Returns the bytes that saving a value takes; infinity: it is no tensor, but a size or several values."""
+    if not isinstance(value, Tensor):
         return math.inf
-    sizes = [getattr(getattr(size, "node", None), "hint", size) for size in getattr(value, "shape", ())]
-    return max(1, math.prod(sizes) * getattr(value, "itemsize", 1))
-
-
-def is_cheap(node: fx.Node) -> bool:
-    """Whether the backward may compute a value again: pointwise operators, views and sizes."""
-    is_view = getattr(node.target, "__name__", "").partition(".")[0] in VIEWS
-    return node.op == "call_function" and (node.target in POINTWISE or is_view)
+    count = value.numel() * value.itemsize
+    return float(count.node.hint if isinstance(count, torch.SymInt) else count)
 
 
 # ---------------------------------------------------------------- Lesson 7: loops and fusion
 #
 # Pointwise operators, and sums and maxima over the last dimensions, become loops. Operators with the same ranges
 # that stand near each other share a loop nest, a group; it ends where another kind of operator, or one with other
-# ranges, reads what it makes. The rest calls PyTorch's kernels. The real stage has a loop IR with indices, and
-# rules with refusals.
-
+# ranges, reads what it makes. The rest calls PyTorch's kernels. The real stage has a loop IR with indices.
 
 C_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
 TEXTS = {name: f"({{}} {sign} {{}})" for name, sign in C_SIGNS.items()}
-TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt sin cos tanh erf".split()}
+TEXTS |= {name: f"{name}({{}})" for name in "exp log sqrt sin cos erf".split()}
 TEXTS |= {"where": "where({}, {}, {})", "maximum": "maximum({}, {})", "relu": "maximum({}, 0.0)"}
 TEXTS |= {"neg": "(-{})", "reciprocal": "(1.0 / {})", "rsqrt": "(1.0 / sqrt({}))", "sigmoid": "(1.0 / (exp(-{}) + 1))"}
 POINTWISE = {getattr(getattr(aten, n), o): text for n, text in TEXTS.items() for o in getattr(aten, n).overloads()}
@@ -729,21 +676,18 @@ C_TYPES = {torch.float32: "float", torch.bool: "unsigned char"}
 def lower(graph: fx.Graph, language: str, kernels: list[Kernel]) -> fx.GraphModule:
     """Returns the graph with groups of its operators replaced by calls of kernels."""
     made, values, group = fx.Graph(), {}, Group()
-
-    def close() -> Group:
-        if group.nodes:
+    for node in graph.nodes:
+        loops = loops_of(node)
+        ends_group = not group.takes(node, *loops) if loops else {*group.nodes} & {*node.all_input_nodes}
+        if ends_group and group.nodes:
             kernel = Kernel(f"kernel_{len(kernels)}", group, language)
             kernels.append(kernel)
             call = made.call_function(kernel.function, tuple(values[each] for each in kernel.reads))
-            for i, node in enumerate(kernel.writes):
-                values[node] = made.create_node("call_function", operator.getitem, (call, i), {}, node.name)
-                values[node].meta = node.meta
-        return Group()
-
-    for node in graph.nodes:
-        loops = loops_of(node)
-        if not group.takes(node, *loops) if loops else {*group.nodes} & {*node.all_input_nodes}:
-            group = close()
+            for i, written in enumerate(kernel.writes):
+                values[written] = made.create_node("call_function", operator.getitem, (call, i), {}, written.name)
+                values[written].meta = written.meta
+        if ends_group:
+            group = Group()
         if loops:
             group.nodes.append(node)
             group.ranges, group.inner = loops[0], group.inner or loops[1]
@@ -783,38 +727,29 @@ class Group:
         has_inner = 0 in (self.inner, inner) or self.inner == inner
         return ranges == self.ranges and not reads_sum and has_inner
 
-    def reads(self) -> list[fx.Node]:
-        return [*dict.fromkeys(each for node in self.nodes for each in node.all_input_nodes if each not in self.nodes)]
-
-    def writes(self) -> list[fx.Node]:
-        return [node for node in self.nodes if {*node.users} - {*self.nodes}]
-
 
 # ---------------------------------------------------------------- Lesson 8: kernels
 #
 # A group is printed as a function in C, built by the system's compiler, or as a Triton kernel, which Triton's
 # interpreter runs on a CPU; there a maximum leaves NaN out. Operands that are smaller than the loops are expanded
-# first, and sizes are arguments. The real stage computes with indices instead, uses vectors and threads, chooses
-# block sizes by trials, and keeps kernels on disk.
+# first. The real stage computes with indices instead, and uses vectors and threads.
 
 C_BEGIN = """#include <math.h>
 #define maximum(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define where(c, a, b) ((c) ? (a) : (b))
 #define inff INFINITY
 """
-TRITON_BEGIN = (
-    "import triton, triton.language as tl\ninf = tl.constexpr(float('inf'))\n"
-    "@triton.jit\ndef tanh(x): return 2 * tl.sigmoid(2 * x) - 1\n@triton.jit\n"
-)
+TRITON_BEGIN = "import triton, triton.language as tl\ninf = tl.constexpr(float('inf'))\n@triton.jit\n"
 
 
 class Kernel:
     """A group as source, and as a function of its operands that returns a list of tensors."""
 
     def __init__(self, name: str, group: Group, language: str) -> None:
-        self.group = group
-        self.reads, self.writes = group.reads(), group.writes()
-        self.variables = {node: f"v{i}" for i, node in enumerate([*self.reads, *group.nodes])}
+        self.group, nodes = group, group.nodes
+        self.reads = [*dict.fromkeys(each for node in nodes for each in node.all_input_nodes if each not in nodes)]
+        self.writes = [node for node in nodes if {*node.users} - {*nodes}]
+        self.variables = {node: f"v{i}" for i, node in enumerate([*self.reads, *nodes])}
         self.names = [*(f"in{i}" for i in range(len(self.reads))), *(f"out{i}" for i in range(len(self.writes)))]
         self.text = self.c() if language == "c" else self.triton()
         self.native = build(self.text, language)
@@ -856,7 +791,7 @@ class Kernel:
         for i, node in enumerate(self.writes):
             at, mask = ("o", "") if node.target in SUMS else ("p", ", mask=inside")
             lines.append(f"tl.store(out{i} + {at}, {self.variables[node]}{mask})")
-        return TRITON_BEGIN + "\n    ".join(lines).replace("tl.tanh(", "tanh(") + "\n"
+        return TRITON_BEGIN + "\n    ".join(lines) + "\n"
 
     def run(self, *operands: Tensor) -> list[Tensor]:
         shape = torch.broadcast_shapes(*(each.shape for each in operands))
@@ -888,8 +823,7 @@ def build(text: str, language: str) -> Callable[..., None]:
 # ---------------------------------------------------------------- Lesson 9: a symbolic size
 #
 # A size that differs from what an earlier entry saw becomes a symbol. What is decided by it becomes a guard with
-# the symbol in it, and the graph computes with it. The real stage also has symbolic numbers, and sizes that depend
-# on data.
+# the symbol in it, and the graph computes with it. The real stage also has sizes that depend on data.
 
 
 def fake_of(capture: Capture, value: Tensor, source: str) -> tuple[Tensor, tuple[int | None, ...], Any]:
@@ -925,8 +859,7 @@ def size_node(capture: Capture, size: torch.SymInt) -> fx.Node:
 # ---------------------------------------------------------------- Lesson 10: a whole step
 #
 # A step of training is a frame like any other: a graph up to `backward`, which runs the compiled backward, and a
-# graph that computes the new parameters. The real stage captures the backward and the optimizer as well, into one
-# graph.
+# graph that computes the new parameters. The real stage captures all of it in one graph.
 
 
 def summary(compiled: Any) -> str:
