@@ -837,7 +837,7 @@ def fake_of(capture: Capture, value: Tensor, source: str) -> tuple[Tensor, tuple
     for d in [d for d, size in enumerate(sizes) if size is None]:
         place = fake, d, f"{source}.shape[{d}]"
         _, _, first = capture.symbols.setdefault(str(fake.shape[d].node.expr), place)
-        capture.guards.append(f"{place[2]} == {first} > 1")
+        capture.guards.append(" == ".join(dict.fromkeys([place[2], first])) + " > 1")
     return fake, sizes, None if None in sizes else value.stride()
 
 
