@@ -61,7 +61,7 @@ def _static(question: Asked) -> str:
 def _hint(question: Asked) -> str:
     if isinstance(question.right, tuple):
         return " Tick all that apply."
-    return f" To within {question.measure.within:.0%}." if question.measure.within else ""
+    return f" To within {100 * question.measure.within:g}%." if question.measure.within else ""
 
 
 def _fields(question: Asked) -> tuple[list[Any], Callable[[], Answer | None]]:

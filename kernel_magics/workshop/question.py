@@ -18,6 +18,14 @@ Answer = float | str | tuple[str, ...]
 BYTES = {"bytes": 1.0, "byte": 1.0, "b": 1.0, "kb": 1e3, "kib": 2.0**10, "mb": 1e6, "mib": 2.0**20}
 MICROSECONDS = {"microseconds": 1.0, "us": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
 TIMES = {"times": 1.0, "x": 1.0}
+WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+NUMBERS = {word: str(value) for value, word in enumerate(WORDS)} | {
+    "none": "0",
+    "no": "0",
+    "nothing": "0",
+    "once": "1",
+    "twice": "2",
+}
 
 
 @dataclass(frozen=True)
@@ -141,11 +149,13 @@ def are_equal(one: Answer, other: Answer, within: float = 0.0) -> bool:
 
 
 def number(text: str, units: Mapping[str, float]) -> float | None:
-    """Returns a number as people write it, in the first of the units: ``1,024``, ``512 KiB``; None: it is none.
+    """Returns a number as people write it, in the first of the units: ``1,024``, ``about 512 KiB``; None: it is none.
 
-    A number without units counts something, which may be named: ``3 compiles``.
+    A number without units counts something, which may be named: ``3 compiles``, ``two graphs``, ``none``.
     """
-    found = re.fullmatch(r"([-+]?[\d., _]*\d\.?(?:e[-+]?\d+)?)\s*([a-zµμ ]*)", text.strip().lower())
+    text = re.sub(r"^(about|some|around|~|≈)\s*", "", text.strip().lower())
+    text = re.sub(r"^[a-z]+", lambda found: NUMBERS.get(found[0], found[0]), text)
+    found = re.fullmatch(r"([-+]?[\d., _]*\d\.?(?:e[-+]?\d+)?)\s*([a-zµμ ]*)", text)
     if not found or (units and found[2] and found[2] not in units):
         return None
     digits = re.sub(r"[ _]", "", found[1])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel_magics.workshop import form
-from kernel_magics.workshop.measures import COMPILES
+from kernel_magics.workshop.measures import BYTES_READ, COMPILES
 from kernel_magics.workshop.question import BYTES, Asked, Measure, Missed, Question, Ticked, Wrong, measured, number
 from kernel_magics.workshop.questions import QUESTIONS
 
@@ -92,6 +92,9 @@ NUMBERS: dict[str, float] = {
     "0.5 MiB": 524_288,
     "524.288 kB": 524_288,
     "5e3 bytes": 5_000,
+    "about 2 KiB": 2_048,
+    "zero": 0,
+    "none": 0,
 }
 NUMBERS |= {"1.5": 1.5, "1,5": 1.5, "1,234.5": 1_234.5, "400_000": 400_000, "400 000": 400_000, "-2": -2}
 NO_NUMBERS = ("", "many", "5 apples", "1.2.3")
@@ -103,7 +106,16 @@ def test_a_number_is_read_as_people_write_it(text: str, value: float | None) -> 
 
 
 def test_what_a_number_counts_may_be_named() -> None:
-    assert [number(text, {}) for text in ("3", "3 compiles", "3 or 4", "three")] == [3, 3, None, None]
+    texts = ("3", "3 compiles", "three", "Two graphs", "none", "no kernel", "once", "3 or 4", "thirty")
+    assert [number(text, {}) for text in texts] == [3, 3, 3, 2, 0, 0, 1, None, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_right"), [("524 KB", True), ("0.524 MB", True), ("514 KiB", False), ("2 KiB", False)]
+)
+def test_bytes_may_be_rounded_and_are_not_those_of_another_measure(given: str, is_right: bool) -> None:
+    asked = Asked("kernels/read", "", 524_288, "", (), BYTES_READ)
+    assert asked.is_right(number(given, BYTES) or 0) is is_right
 
 
 @pytest.mark.parametrize(("given", "is_right"), [("1.02", True), ("1.0", True), ("1.0204x", True), ("1.1", False)])
