@@ -136,6 +136,29 @@ def _execute(**changed: str) -> str:
 
 WRONG: dict[str, dict[str, str]] = {
     "frames/call": {
+        "You probably run the entry that was compiled last": """
+def call(entries, compile_for, x):
+    if not any(guard(x) for guard, code in entries):
+        entries.append(compile_for(x))
+    return entries[-1][1](x)
+""",
+        "You probably compile twice": """
+def call(entries, compile_for, x):
+    for guard, code in entries:
+        if guard(x):
+            return code(x)
+    entries.append(compile_for(x))
+    return compile_for(x)[1](x)
+""",
+        "You probably keep the code alone": """
+def call(entries, compile_for, x):
+    for guard, code in entries:
+        if guard(x):
+            return code(x)
+    guard, code = compile_for(x)
+    entries.append(code)
+    return code(x)
+""",
         "You probably compile at each call": """
 def call(entries, compile_for, x):
     entries.append(compile_for(x))
@@ -184,6 +207,58 @@ def call(entries, compile_for, x):
 """,
     },
     "bytecode/execute": {
+        "You probably take the operands that were pushed first": """
+def execute(instructions, variables):
+    stack, variables = [], dict(variables)
+    for name, argument in instructions:
+        if name == "LOAD_FAST": stack.append(variables[argument])
+        elif name == "LOAD_CONST": stack.append(argument)
+        elif name == "STORE_FAST": variables[argument] = stack.pop()
+        elif name == "UNARY_NEGATIVE": stack.append(-stack.pop())
+        elif name == "BINARY_OP":
+            left, right = stack.pop(0), stack.pop(0)
+            stack.append(eval(f"left {argument} right", {"left": left, "right": right}))
+        elif name == "RETURN_VALUE": return stack.pop()
+""",
+        "You probably remove a variable": """
+def execute(instructions, variables):
+    stack, variables = [], dict(variables)
+    for name, argument in instructions:
+        if name == "LOAD_FAST": stack.append(variables.pop(argument))
+        elif name == "LOAD_CONST": stack.append(argument)
+        elif name == "STORE_FAST": variables[argument] = stack.pop()
+        elif name == "UNARY_NEGATIVE": stack.append(-stack.pop())
+        elif name == "BINARY_OP":
+            right, left = stack.pop(), stack.pop()
+            stack.append(eval(f"left {argument} right", {"left": left, "right": right}))
+        elif name == "RETURN_VALUE": return stack.pop()
+""",
+        "You probably add always": """
+def execute(instructions, variables):
+    stack, variables = [], dict(variables)
+    for name, argument in instructions:
+        if name == "LOAD_FAST": stack.append(variables[argument])
+        elif name == "LOAD_CONST": stack.append(argument)
+        elif name == "STORE_FAST": variables[argument] = stack.pop()
+        elif name == "UNARY_NEGATIVE": stack.append(-stack.pop())
+        elif name == "BINARY_OP":
+            right, left = stack.pop(), stack.pop()
+            stack.append(left + right)
+        elif name == "RETURN_VALUE": return stack.pop()
+""",
+        "You probably leave the operands": """
+def execute(instructions, variables):
+    stack, variables = [], dict(variables)
+    for name, argument in instructions:
+        if name == "LOAD_FAST": stack.append(variables[argument])
+        elif name == "LOAD_CONST": stack.append(argument)
+        elif name == "STORE_FAST": variables[argument] = stack.pop()
+        elif name == "UNARY_NEGATIVE": stack.append(-stack.pop())
+        elif name == "BINARY_OP":
+            right, left = stack[-1], stack[-2]
+            stack.append(eval(f"left {argument} right", {"left": left, "right": right}))
+        elif name == "RETURN_VALUE": return stack.pop()
+""",
         "You probably take the operands in the wrong order": _execute(operands="left, right"),
         "You probably store in the variables of the caller": _execute(variables="variables = [], variables"),
         "You probably do not store": _execute(store="stack.pop()"),
@@ -198,6 +273,23 @@ def call(entries, compile_for, x):
         SMALLEST: _execute(returned="return None"),
     },
     "breaks/clip": {
+        "You probably divide by the sum of the squares": """
+def clip_in_one_graph(v):
+    return v / (v * v).sum().clamp(min=1)
+""",
+        "You probably divide by the root of the mean": """
+def clip_in_one_graph(v):
+    return v / v.pow(2).mean().sqrt().clamp(min=1)
+""",
+        "You probably keep the norm out of the gradient": """
+def clip_in_one_graph(v):
+    return v / v.norm().detach().clamp(min=1)
+""",
+        "You probably chose the wrong side": """
+def clip_in_one_graph(v):
+    norm = v.norm()
+    return v / torch.where(norm > 1, 1.0, norm)
+""",
         "The graph still breaks": "def clip_in_one_graph(v):\n    return v / v.norm() if v.norm() > 1 else v\n",
         "You probably divide always": "def clip_in_one_graph(v):\n    return v / v.norm()\n",
         "You probably clamp each element": "def clip_in_one_graph(v):\n    return v.clamp(-1, 1)\n",
@@ -211,7 +303,37 @@ def call(entries, compile_for, x):
         ),
     },
     "joint/swish": {
-        "You probably save the sigmoid": _swish(
+        "You probably take the result for x": """
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x*torch.sigmoid(x))
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors; s = torch.sigmoid(y); return grad * (s + y * (1 - s))
+
+
+def swish(x):
+    return Swish.apply(x)
+""",
+        "You probably add the gradient": """
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors; s = torch.sigmoid(x); return grad + s + x * s * (1 - s)
+
+
+def swish(x):
+    return Swish.apply(x)
+""",
+        "You probably save more than x": _swish(
             "ctx.save_for_backward(x, torch.sigmoid(x))",
             "x, s = ctx.saved_tensors; return grad * (s + x * s * (1 - s))",
         ),
@@ -224,6 +346,10 @@ def call(entries, compile_for, x):
         SMALLEST: _swish(ONE, S + "return grad * (s - x * s * (1 - s))"),
     },
     "sizes/compiles": {
+        "You probably compile whenever the size changes": """
+def compiles(sizes):
+    return 1 + sum(a != b for a, b in zip(sizes, sizes[1:]))
+""",
         "You probably compile once for each size": "def compiles(sizes):\n    return len(set(sizes))\n",
         "You probably compile once for each call": "def compiles(sizes):\n    return len(sizes)\n",
         "You probably have a symbol from the start": "def compiles(sizes):\n    return 1 + (1 in sizes)\n",
@@ -245,6 +371,26 @@ def compiles(sizes):
 """,
     },
     "step/launches": {
+        "You probably count one launch": """
+def end(times, launch):
+    return float(launch + sum(times)) if times else 0.0
+""",
+        "You probably add the launches only": """
+def end(times, launch):
+    return float(len(times) * launch)
+""",
+        "You probably wait for the last launch": """
+def end(times, launch):
+    return float(len(times) * launch + times[-1]) if times else 0.0
+""",
+        "You probably take the later of two ends": """
+def end(times, launch):
+    return max(len(times) * launch + times[-1], launch + sum(times)) if times else 0.0
+""",
+        "You probably ask for the last kernel of none": """
+def end(times, launch):
+    return max(len(times) * launch + times[-1], launch + sum(times))
+""",
         "You probably add all launches and all kernels": (
             "def end(times, launch):\n    return float(sum(times) + len(times) * launch)\n"
         ),
@@ -262,9 +408,19 @@ def end(times, launch):
             "def end(times, launch):\n    return float(sum(max(time, launch) for time in times))\n"
         ),
         "You probably add the kernels only": "def end(times, launch):\n    return float(sum(times))\n",
-        SMALLEST: "def end(times, launch):\n    return float(sum(times) + launch * bool(times))\n",
+        SMALLEST: "def end(times, launch):\n    return float(max(times, default=0.0) + launch)\n",
     },
     "stock/culprit": {
+        "You probably take the rarest cause": """
+def culprit(record):
+    causes = [c.cause.subject for c in record.compiles if c.cause]
+    return min(causes, key=causes.count) if causes else None
+""",
+        "You probably return a list": """
+def culprit(record):
+    causes = [c.cause.subject for c in record.compiles if c.cause]
+    return max(causes, key=causes.count) if causes else ''
+""",
         "a job may have no recompile at all": (
             "def culprit(record):\n    causes = [each.cause.subject for each in record.compiles if each.cause]\n"
             "    return sorted(causes, key=causes.count)[-1]\n"

@@ -100,6 +100,7 @@ def _programs() -> Mapping[str, tuple[Any, ...]]:
         "return -x": ([load_x, ("UNARY_NEGATIVE", None), last], values),
         "return x + y": ([load_x, load_y, ("BINARY_OP", "+"), last], values),
         "return x - y": ([*difference, last], values),
+        "return x - x": ([load_x, load_x, ("BINARY_OP", "-"), last], values),
         "z = x - y; return z * z": (
             [*difference, ("STORE_FAST", "z"), ("LOAD_FAST", "z"), ("LOAD_FAST", "z"), ("BINARY_OP", "*"), last],
             values,
@@ -110,6 +111,10 @@ def _programs() -> Mapping[str, tuple[Any, ...]]:
         ),
         f"return {c} - (x - y) / x": (
             [("LOAD_CONST", float(c)), *difference, load_x, ("BINARY_OP", "/"), ("BINARY_OP", "-"), last],
+            values,
+        ),
+        "return 9 - 8 / 2": (
+            [*(("LOAD_CONST", each) for each in (9.0, 8.0, 2.0)), ("BINARY_OP", "/"), ("BINARY_OP", "-"), last],
             values,
         ),
         "return 3 - -4": (
@@ -190,6 +195,18 @@ TASKS = {
                 {"int, float": lambda got: len(got["compiled for"]) == 1},
             ),
             Misconception(
+                "You probably run the entry that was compiled last. Run the one whose guard holds.",
+                {"int, float, int": lambda got: got["results"][2].startswith("float") and got["entries"] == 2},
+            ),
+            Misconception(
+                "You probably compile twice for a new value: keep what you compiled, and run the same.",
+                {"one call": _has(compiled_for=["int", "int"])},
+            ),
+            Misconception(
+                "You probably keep the code alone. An entry is a pair of guard and code.",
+                {"the same call twice": lambda got: "unpack" in got.text},
+            ),
+            Misconception(
                 "You probably replace the old entry. It stays, and its guard is asked at the next call, too.",
                 {"int, float, int": _has(compiled_for=["int", "float", "int"])},
             ),
@@ -219,6 +236,22 @@ TASKS = {
             Misconception(
                 "You probably store in the variables of the caller. A frame has variables of its call: copy them.",
                 {"z = x - y; return z * z": lambda got: "z" in got[1]},
+            ),
+            Misconception(
+                "You probably remove a variable when you load it. It stays, and can be loaded again.",
+                {"return x - x": lambda got: "KeyError" in got.text},
+            ),
+            Misconception(
+                "You probably add always. The argument of BINARY_OP says which operator it is.",
+                {"return x - y": lambda got: got[0] == got[1]["x"] + got[1]["y"]},
+            ),
+            Misconception(
+                "You probably leave the operands on the stack. An instruction pops them, then pushes its result.",
+                {"return 9 - 8 / 2": lambda got: got[0] == -2},
+            ),
+            Misconception(
+                "You probably take the operands that were pushed first. What was pushed last comes first.",
+                {"return 9 - 8 / 2": lambda got: got[0] == 0.875},
             ),
             Misconception(
                 "You probably do not store: later loads of a variable get what was stored last.",
@@ -260,6 +293,10 @@ TASKS = {
                 {"[3, 4]": lambda got: got["graphs"] != 1},
             ),
             Misconception(
+                "You probably chose the wrong side: long vectors are divided, and short ones stay.",
+                {"[0.3, 0.4]": _near(0.6, 0.8), "[3, 4]": _near(3, 4)},
+            ),
+            Misconception(
                 "You probably divide always. Vectors whose norm is at most 1 stay as they are.",
                 {"[0.3, 0.4]": _near(0.6, 0.8)},
             ),
@@ -278,6 +315,18 @@ TASKS = {
             Misconception(
                 "You probably divide in place. The caller's vector must stay as it is.",
                 {"[3, 4]": lambda got: "in-place" in str(got) or got["v afterwards"].tolist() != [3.0, 4.0]},
+            ),
+            Misconception(
+                "You probably divide by the sum of the squares. The norm is its root.",
+                {"[3, 4]": _near(3 / 25, 4 / 25)},
+            ),
+            Misconception(
+                "You probably divide by the root of the mean. The norm is the root of the sum of squares.",
+                {"[3, 4]": _near(3 / 12.5**0.5, 4 / 12.5**0.5)},
+            ),
+            Misconception(
+                "You probably keep the norm out of the gradient, by `.item()` or `.detach()`. It depends on v, too.",
+                {"[3, 4]": lambda got: got["gradient"].allclose(got["gradient"].new_tensor([0.2, 0.2]))},
             ),
             Misconception(
                 "The gradient of zero is NaN: torch.where computes both sides, and 0 / 0.\n"

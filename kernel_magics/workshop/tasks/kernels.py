@@ -95,6 +95,7 @@ def _sizes() -> Mapping[str, tuple[Any, ...]]:
         f"[{a}]": ([a],),
         f"[{a}, {a}]": ([a, a],),
         "[8, 16]": ([8, 16],),
+        "[8, 8, 16, 8, 8]": ([8, 8, 16, 8, 8],),
         "[8, 16, 24, 8, 100]": ([8, 16, 24, 8, 100],),
         "[5, 1]": ([5, 1],),
         "[5, 1, 6]": ([5, 1, 6],),
@@ -160,7 +161,7 @@ TASKS = {
         _swish_function,
         (
             Misconception(
-                "You probably save the sigmoid, too. The backward can compute it again from x.",
+                "You probably save more than x, such as the sigmoid. The backward can compute that again from x.",
                 {"x = 1": lambda got: got["tensors saved"] > 1},
             ),
             Misconception(
@@ -176,6 +177,14 @@ TASKS = {
                 {"x = 1": lambda got: _gradient(0.7311)(got) or _gradient(0.1966)(got)},
             ),
             Misconception(
+                "You probably take the result for x. What the backward needs is the operand.",
+                {"x = 1": _gradient(0.9126)},
+            ),
+            Misconception(
+                "You probably add the gradient of the result. The chain rule multiplies.",
+                {"x = 1": _gradient(1.9277)},
+            ),
+            Misconception(
                 "You probably took the derivative of the sigmoid for the sigmoid: it is s * (1 - s).",
                 {"x = 1": _gradient(0.7311 + 0.7311)},
             ),
@@ -189,6 +198,10 @@ TASKS = {
             Misconception(
                 "You probably compile once for each size. When a size has changed, a symbol takes its place.",
                 {"[8, 16, 24, 8, 100]": 4},
+            ),
+            Misconception(
+                "You probably compile whenever the size changes. Code of earlier calls is used again, too.",
+                {"[8, 8, 16, 8, 8]": 3},
             ),
             Misconception(
                 "You probably compile once for each call. Code is used again while its guards hold.",
@@ -229,6 +242,26 @@ TASKS = {
                 {"[2, 2, 50]": 54.0, "[2, 2, 2]": 15.0},
             ),
             Misconception(
+                "You probably count one launch for all kernels. Each kernel has a launch.",
+                {"[2, 2, 2]": 11.0, "[2, 2, 50]": 59.0},
+            ),
+            Misconception(
+                "You probably add the launches only. The last kernel runs after its launch.",
+                {"[50, 50, 50]": 15.0},
+            ),
+            Misconception(
+                "You probably wait for the last launch only. A kernel waits for the one before it, too.",
+                {"[50, 50, 50]": 65.0},
+            ),
+            Misconception(
+                "You probably ask for the last kernel of none. Without kernels, the end is 0.",
+                {"none": lambda got: "Error" in got.text},
+            ),
+            Misconception(
+                "You probably take the later of two ends. A kernel in the middle may be late, too: go through all.",
+                {"[1, 9, 1, 9, 1, 9], with a launch of 4 us": 34.0},
+            ),
+            Misconception(
                 "You probably add the kernels only. A GPU that waits for a launch pays for it.",
                 {"[2, 2, 2]": 6.0},
             ),
@@ -247,6 +280,10 @@ TASKS = {
                 {"a job without recompiles": lambda got: "rror" in got.text},
             ),
             Misconception(
+                "You probably take the rarest cause, or the last of the alphabet. Take the one that comes most often.",
+                {"dtype, then flag twice": "the dtype of x", "flag twice, then dtype": "the dtype of x"},
+            ),
+            Misconception(
                 "You probably take the first cause. Count how often each one comes.",
                 {"dtype, then flag twice": "the dtype of x"},
             ),
@@ -256,7 +293,11 @@ TASKS = {
             ),
             Misconception(
                 "You probably return the cause. The name of what changed is its `subject`.",
-                {"the size": lambda got: hasattr(got, "subject")},
+                {"the size": lambda got: hasattr(got, "subject") or got.startswith("Recompile")},
+            ),
+            Misconception(
+                "You probably return a list or an empty text. The answer is one name, or None.",
+                {"a job without recompiles": lambda got: got in ("", [])},
             ),
             Misconception(
                 "You probably return the pair of name and number.",

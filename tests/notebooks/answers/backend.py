@@ -132,9 +132,47 @@ def backend(gm, example_inputs):
     Wrong("the object twice", "give it its object twice", old="else args[1:]", new="else args"),
     Wrong(
         "never notes methods",
-        "a.clamp(-0.5, 0.5):\n",
+        "note the calls of functions only",
         old="noted.append(node.name)",
         new='noted.extend([node.name] * (node.op == "call_function"))',
     ),
     Wrong("inputs from the end", "a - b:\n", old="left.pop(0)", new="left.pop()"),
+    Wrong(
+        "the first row",
+        "take one result out",
+        """
+def backend(gm, example_inputs):
+    class I(torch.fx.Interpreter):
+        def run_node(self, n):
+            if n.op.startswith("call"): noted.append(n.name)
+            return super().run_node(n)
+    return lambda *inputs: I(gm).run(*inputs)[0]
+""",
+    ),
+    Wrong(
+        "the last operation first",
+        "note in another order",
+        """
+def backend(gm, example_inputs):
+    class I(torch.fx.Interpreter):
+        def run_node(self, n):
+            result = super().run_node(n)
+            if n.op.startswith("call"): noted.insert(0, n.name)
+            return result
+    return I(gm).run
+""",
+    ),
+    Wrong(
+        "each name once",
+        "empty `noted` in each call",
+        """
+def backend(gm, example_inputs):
+    class I(torch.fx.Interpreter):
+        def run_node(self, n):
+            if n.op.startswith("call") and n.name not in noted:
+                noted.append(n.name)
+            return super().run_node(n)
+    return I(gm).run
+""",
+    ),
 ]

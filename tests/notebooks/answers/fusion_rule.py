@@ -116,4 +116,40 @@ def fits(first, second):
         old="second.ranges in (first.ranges, left)",
         new="second.ranges == left",
     ),
+    Wrong(
+        "the number of elements",
+        "compare the number of elements",
+        """
+import math
+def fits(first, second):
+    if "call" in (first.kind, second.kind): return False
+    if first.name in second.reads:
+        return not (first.reduced and second.reduced)  and (math.prod(first.ranges) == math.prod(second.ranges) or second.ranges == tuple(r for i, r in enumerate(first.ranges) if i not in first.reduced))
+    return bool({*first.reads} & {*second.reads}) and math.prod(first.ranges) == math.prod(second.ranges) and (not first.reduced or not second.reduced or first.reduced == second.reduced)
+""",
+    ),
+    Wrong(
+        "the same operands",
+        "want all operands in common",
+        """
+def fits(first, second):
+    if "call" in (first.kind, second.kind): return False
+    if first.name in second.reads:
+        left = tuple(s for i, s in enumerate(first.ranges) if i not in first.reduced)
+        return not (first.reduced and second.reduced) and second.ranges in (first.ranges, left)
+    return first.reads == second.reads and first.ranges == second.ranges and (not first.reduced or not second.reduced or first.reduced == second.reduced)
+""",
+    ),
+    Wrong(
+        "both reduce or neither",
+        "want both to reduce, or neither",
+        """
+def fits(first, second):
+    if "call" in (first.kind, second.kind): return False
+    if first.name in second.reads:
+        left = tuple(s for i, s in enumerate(first.ranges) if i not in first.reduced)
+        return not (first.reduced and second.reduced) and second.ranges in (first.ranges, left)
+    return bool({*first.reads} & {*second.reads}) and first.ranges == second.ranges and first.reduced == second.reduced
+""",
+    ),
 ]

@@ -101,4 +101,47 @@ def remove_no_ops(gm):
         "stops early", "after the first operation", old="                    break", new="                    return"
     ),
     Wrong("no subtraction", "sin(1 - x):\n", old="(operator.add, 0))", new="(operator.add, 0), (operator.sub, 1))"),
+    Wrong(
+        "keeps what is returned",
+        "leave what the graph returns",
+        """
+def remove_no_ops(gm):
+    for target, neutral in ((operator.mul, 1), (operator.add, 0)):
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            for operand, other in (node.args, reversed(node.args)):
+                if other == neutral and not any(u.op == "output" for u in node.users):
+                    node.replace_all_uses_with(operand)
+                    gm.graph.erase_node(node)
+                    break
+""",
+    ),
+    Wrong(
+        "by the name of the node",
+        "program:\n",
+        """
+def remove_no_ops(gm):
+    for node in gm.graph.nodes:
+        if node.name.startswith("mul") and 1 in node.args or node.name == "add" and 0 in node.args:
+            keep = next(a for a in node.args if isinstance(a, torch.fx.Node))
+            node.replace_all_uses_with(keep)
+            gm.graph.erase_node(node)
+""",
+    ),
+    Wrong(
+        "one product",
+        "stop after the first operation",
+        """
+def remove_no_ops(gm):
+    nodes = gm.graph.find_nodes(op="call_function", target=operator.mul)
+    for node in nodes:
+        if 1 in node.args:
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            gm.graph.erase_node(node)
+            return
+    for node in gm.graph.find_nodes(op="call_function", target=operator.add):
+        if 0 in node.args:
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            gm.graph.erase_node(node)
+""",
+    ),
 ]

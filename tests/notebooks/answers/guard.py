@@ -65,4 +65,25 @@ WRONG = [
     Wrong("no class", "an nn.Parameter:\n", old="type(x) is not torch.Tensor or ", new=""),
     Wrong("no device", "on the device meta:\n", old='x.device.type != "cpu" or ', new=""),
     Wrong("raises", "raised KeyError: 'scale'", old='options["factor"]', new='options["scale"]'),
+    Wrong(
+        "instances of subclasses",
+        "take subclasses for the class",
+        """
+def guard(x, options):
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or x.device.type != "cpu" or x.requires_grad:
+        return False
+    if x.shape != (3,) or x.stride() != (1,):
+        return False
+    return type(options["factor"]) is int and options["factor"] == 2 and options["shift"] is False
+""",
+    ),
+    Wrong(
+        "the same tensor",
+        "the same tensor, not the same facts",
+        """
+first = CALLS["the same"][0]
+def guard(x, options):
+    return x is first and options["factor"] == 2 and options["shift"] is False
+""",
+    ),
 ]

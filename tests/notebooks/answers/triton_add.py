@@ -50,4 +50,48 @@ WRONG = [
     Wrong("one less", "leave out the last element", old="at < n", new="at < n - 1"),
     Wrong("a difference", "4 elements, blocks of 4:\n", old=") + tl.load", new=") - tl.load"),
     Wrong("x twice", "4 elements, blocks of 4:\n", old="tl.load(y", new="tl.load(x"),
+    Wrong(
+        "a mask of the block",
+        "compare the place in the block",
+        """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * BLOCK + lane
+    m = lane < n
+    tl.store(out + at, tl.load(x + at, mask=m) + tl.load(y + at, mask=m), mask=m)
+""",
+    ),
+    Wrong(
+        "begins again",
+        "begin again at 0",
+        """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)) % n
+    tl.store(out + at, tl.load(x + at) + tl.load(y + at))
+""",
+    ),
+    Wrong(
+        "one block",
+        "all instances work on the first block",
+        """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    m = at < n
+    tl.store(out + at, tl.load(x + at, mask=m) + tl.load(y + at, mask=m), mask=m)
+""",
+    ),
+    Wrong(
+        "stores to x",
+        "store to an operand",
+        """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = at < n
+    tl.store(x + at, tl.load(x + at, mask=m) + tl.load(y + at, mask=m), mask=m)
+""",
+    ),
 ]

@@ -133,4 +133,23 @@ WRONG = [
         old="tl.exp(largest - new)",
         new="tl.exp(tl.minimum(new - largest, 9.0))",
     ),
+    Wrong("the rows of k", "sum rows of k", old="tl.load(v + there", new="tl.load(k + there"),
+    Wrong(
+        "later keys",
+        "keys that come after the query",
+        old="key[None, :] < keys, scores",
+        new="(key[None, :] < keys) & (key[None, :] <= query[:, None]), scores",
+    ),
+    Wrong(
+        "the largest of a block",
+        "A power is infinite",
+        old="tl.maximum(largest, tl.max(scores, 1))",
+        new="tl.max(scores, 1)",
+    ),
+    Wrong(
+        "no largest",
+        "A power is infinite",
+        old="tl.maximum(largest, tl.max(scores, 1))",
+        new="tl.zeros([BLOCK], tl.float32)",
+    ),
 ]

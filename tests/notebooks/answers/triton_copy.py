@@ -51,4 +51,25 @@ WRONG = [
     Wrong("the wrong axis", "let all instances work on the first block", old="program_id(0)", new="program_id(1)"),
     Wrong("one further", "past its end", old="tl.load(x + at)", new="tl.load(x + at + 1)"),
     Wrong("reversed", "4 elements in 1 block of 4:\n", old="tl.store(out + at,", new="tl.store(out + n - 1 - at,"),
+    Wrong(
+        "all blocks in each instance",
+        "copy all blocks in each instance",
+        """
+@triton.jit
+def copy(x, out, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at))
+""",
+    ),
+    Wrong(
+        "no arange",
+        "store one element in each instance",
+        """
+@triton.jit
+def copy(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK
+    tl.store(out + at, tl.load(x + at))
+""",
+    ),
 ]

@@ -58,4 +58,28 @@ def softmax(x, out, stride, columns, BLOCK: tl.constexpr):
     Wrong("the rows of out", "rows of `out` `stride` apart", old="out + row * columns", new="out + row * stride"),
     Wrong("no mask of the store", "forgot a mask", old="tl.sum(powers, 0), mask=inside", new="tl.sum(powers, 0)"),
     Wrong("the smallest", "something else than the largest", old="tl.max(values", new="tl.min(values"),
+    Wrong(
+        "powers of 2",
+        "powers of another number",
+        """
+@triton.jit
+def softmax(x, out, stride, columns, BLOCK: tl.constexpr):
+    r = tl.program_id(0); c = tl.arange(0, BLOCK); m = c < columns
+    v = tl.load(x + r * stride + c, mask=m, other=-float("inf"))
+    p = tl.exp2(v - tl.max(v, axis=0))
+    tl.store(out + r * columns + c, p / tl.sum(p, axis=0), mask=m)
+""",
+    ),
+    Wrong(
+        "the mean",
+        "something else than the largest",
+        """
+@triton.jit
+def softmax(x, out, stride, columns, BLOCK: tl.constexpr):
+    r = tl.program_id(0); c = tl.arange(0, BLOCK); m = c < columns
+    v = tl.load(x + r * stride + c, mask=m, other=0.0)
+    p = tl.where(m, tl.exp(v - tl.sum(v, axis=0) / columns), 0.0)
+    tl.store(out + r * columns + c, p / tl.sum(p, axis=0), mask=m)
+""",
+    ),
 ]
