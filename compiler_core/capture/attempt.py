@@ -73,7 +73,15 @@ class Capture:
         frame is captured again."""
         self.asked_if_compiling = False
         """Whether the program asked if it is compiled, and the answer was yes."""
+        self.made_state: list[tuple[dict[Any, Any], Any]] = []
+        """The entries that capture has made in the state of optimizers, as the first step would: dict and key."""
         self._iterations = 0
+
+    def drop_made_state(self) -> None:
+        """Removes what capture has made in the state of optimizers: the attempt is not used."""
+        while self.made_state:
+            state, key = self.made_state.pop()
+            state.pop(key, None)
 
     @property
     def unfinished(self) -> list[StopPoint]:

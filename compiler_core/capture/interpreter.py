@@ -394,9 +394,9 @@ class Interpreter:
         if not is_captured and (reason := skip_reason(function.code, inlining=True)):
             name = function.name if fn is None else public_name(fn)
             raise Unsupported(_kind_of_skipped(function), f"{name}, {reason}")
-        return self._inline(function, args, kwargs, is_resumable)
+        return self.inline(function, args, kwargs, is_resumable)
 
-    def _inline(self, function: FunctionValue, args: list[Value], kwargs: Kwargs, is_resumable: bool = False) -> Value:
+    def inline(self, function: FunctionValue, args: list[Value], kwargs: Kwargs, is_resumable: bool = False) -> Value:
         _check_depth(self.depth)
         flags = function.code.co_flags
         if flags & COROUTINE_FLAGS:

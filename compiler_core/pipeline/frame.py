@@ -172,6 +172,8 @@ class FrameCompile:
         finally:
             for capture in self._attempts:
                 capture.graph.forget_real_tensors()
+                if self.compile.outcome != "compiled":
+                    capture.drop_made_state()
 
     def _run(self) -> Any:
         with self._only_recorded("capture", "the bytecode"):
@@ -339,6 +341,8 @@ class FrameCompile:
 
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
+        for earlier in self._attempts:
+            earlier.drop_made_state()
         policy = self.region.policy(self.info.code)
         recorder, interpreter = None, Interpreter
         if self.region.options.steps and (record_steps := tool("record_steps")):

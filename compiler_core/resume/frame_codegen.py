@@ -22,7 +22,7 @@ from compiler_core.capture.rules.torch.overrides import enter_mode
 from compiler_core.capture.values.base import ObservedException, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Box, path
+from compiler_core.guards.sources import AttrSource, Box, path
 from compiler_core.resume import resume_functions
 from compiler_core.resume.break_codegen import (
     BreakCode,
@@ -123,8 +123,9 @@ class FrameCode:
             if not is_first and not is_replayed:
                 continue
             assert tensor.real is not None and tensor.source is not None
-            _, old = capture.outside.values_by_id.get(id(tensor.real.grad), (None, None))
-            if old is not None and id(old) not in values and old.source not in kept:
+            place, grad = AttrSource(tensor.source, "grad"), tensor.real.grad
+            _, old = (None, None) if grad is None else capture.outside.values_by_id.get(id(grad), (None, None))
+            if place not in kept and (old is None or (id(old) not in values and old.source not in kept)):
                 self.emit.constant(None)
                 self.emit.source(tensor.source)
                 self.emit.store_attr("grad")

@@ -1622,7 +1622,7 @@ weight = torch.ones(3, requires_grad=True)
 optimizer = torch.optim.SGD([weight], 0.1)
 
 def program(x):
-    optimizer.zero_grad()  # the fault
+    optimizer.zero_grad(set_to_none=False)  # the fault
     loss = (x * weight).square().mean()
     loss.backward()
     optimizer.step()

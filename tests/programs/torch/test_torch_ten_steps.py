@@ -15,6 +15,8 @@ pytestmark = pytest.mark.slow
 STEPS, NOISES = 20, 3
 EACH_RUN = {"GRU tagger", "mixed precision"}
 """The others take longer to compile, or have the same operations."""
+OTHER_FIRST_STEP = {"ResNet", "GPT", "mixed precision"}
+"""Momentum begins as a gradient, a schedule asks if it is its first step, a scaler breaks before there is state."""
 
 
 def trained(name, wrap=lambda step: step, *, noise=None, dtype=torch.float32):
@@ -54,6 +56,7 @@ def test_one_graph_from_the_second_step_on(name):
         assert (ours - true).abs().max() <= 2 * noise + 1e-6 * true.abs().max(), keystr(path)
     record = record_of(step)
     whole = [each for each in record.compiles if each.frame == 0]
-    assert len(whole) == 2  # the first step makes the optimizer's state
-    assert not whole[1].breaks
+    assert len(whole) == 1 + (name in OTHER_FIRST_STEP)
+    assert name == "mixed precision" or not whole[0].breaks
+    assert len(whole) == 1 or not whole[1].breaks
     assert [each.reason for each in whole[0].breaks] == ["optimizer"] * (name == "mixed precision")

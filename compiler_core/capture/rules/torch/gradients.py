@@ -13,12 +13,14 @@ set.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
 from torch.amp.grad_scaler import GradScaler
+from torch.optim import Adadelta, Adam, Adamax, NAdam, RAdam, RMSprop
 
 from compiler_core.capture.rules.table import handles, handles_each, has_tensor
 from compiler_core.capture.rules.torch.functions import split_arguments
@@ -28,6 +30,7 @@ from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
 from compiler_core.capture.values.contexts import GradModeValue
 from compiler_core.capture.values.tensor import TensorValue
+from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported
 from compiler_core.guards.sources import AttrSource, InstanceDictSource
 from compiler_core.records.capture import BreakReason
@@ -224,6 +227,70 @@ def _accumulate(tx: Interpreter, leaf: TensorValue, grad: TensorValue, known: se
 #
 # They are Python code over tensors and are inlined, with what PyTorch has for compilers in it:
 # ``is_compiling()`` holds.
+
+
+@handles(inspect.unwrap(torch.optim.Optimizer.zero_grad))
+def _zero_grad(tx: Interpreter, optimizer: Value, set_to_none: Value | None = None) -> Value:
+    """Sets each ``.grad`` to None, whether there is one or not: a guard on that would fail at the second step."""
+    to_none = set_to_none is None or set_to_none.truth(tx)
+    if not to_none or not hasattr(getattr(optimizer, "real", None), "_zero_grad_profile_name"):
+        function = tx.outside.wrap(inspect.unwrap(torch.optim.Optimizer.zero_grad))
+        assert isinstance(function, FunctionValue)
+        return tx.inline(function, [optimizer, ConstantValue(to_none)], {})
+    for group in optimizer.get_attr(tx, "param_groups").unpack(tx):
+        for parameter in group.get_item(tx, ConstantValue("params")).unpack(tx):
+            parameter.set_attr(tx, "grad", NONE)
+    return NONE
+
+
+_MAKES_ZEROS = tuple({each._init_group: each for each in (Adadelta, Adam, Adamax, NAdam, RAdam, RMSprop)})
+"""The methods that make an optimizer's state in its first step, and make zeros and ones."""
+
+
+@handles_each(*_MAKES_ZEROS)
+def _init_group(fn: Any, tx: Interpreter, optimizer: Value, group: Value, *lists: Value) -> Value:
+    """Makes the state now, so that the first step needs no other graph than the next ones."""
+    state, real = optimizer.get_attr(tx, "state"), getattr(optimizer, "real", None)
+    if isinstance(state, DictValue) and not state.is_loaded and real is not None and state.real is real.state:
+        _make_state(fn, tx, optimizer, real, len(lists))
+    function = tx.outside.wrap(fn)
+    assert isinstance(function, FunctionValue)
+    return tx.inline(function, [optimizer, group, *lists], {})
+
+
+def _make_state(fn: Any, tx: Interpreter, optimizer: Value, real: torch.optim.Optimizer, count: int) -> None:
+    """Calls `fn` for each group of an outside optimizer, and `count` lists, as if its parameters had gradients."""
+    if tx.graph.region is not None or tx.graph.is_trial or tx.graph.inference_mode or levels.depth():
+        return
+    groups = optimizer.get_attr(tx, "param_groups").unpack(tx)
+    parameters = list[torch.Tensor]()
+    for group, of_real in zip(groups, real.param_groups, strict=True):
+        assert isinstance(group, DictValue)
+        known = {key: value for key, value in group.known_items().items() if isinstance(value, ConstantValue)}
+        if any(value.value != of_real.get(key) for key, value in known.items() if key != "lr"):
+            return  # the frame has changed it
+        for value in group.get_item(tx, ConstantValue("params")).unpack(tx):
+            parameter = value.real if type(value) is TensorValue else None
+            if parameter is None or type(parameter) not in (torch.Tensor, torch.nn.Parameter):
+                return
+            if not tx.is_none(value.get_attr(tx, "grad")) and not real.state.get(parameter):
+                parameters.append(parameter)
+    every = [p for group in real.param_groups for p in group["params"]]
+    gradients, keys = [p.grad for p in every], set(real.state)
+    tx.capture.made_state += [(real.state, p) for p in parameters if p not in keys]
+    with torch.no_grad():
+        try:
+            for p in every:
+                p.grad = None
+            for p in parameters:
+                p.grad = p.detach()  # it takes no memory
+            for each in real.param_groups:
+                fn(real, each, *([] for _ in range(count)))
+        except RuntimeError:  # the step will raise it
+            tx.capture.drop_made_state()
+        finally:
+            for p, grad in zip(every, gradients, strict=True):
+                p.grad = grad
 
 
 @handles(optimizer_get_value)
