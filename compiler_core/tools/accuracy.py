@@ -90,7 +90,9 @@ def _check_graph(compile_: Compile, wrapper: Artifact, saved: Values) -> Values:
             views = list(_views(value, exact[name]))
             if views:
                 errors = [relative_error(view, exact[name]) for view in views]
-                view, error = min(zip(views, errors, strict=True), key=lambda each: _none_last(each[1]))
+                view, error = min(
+                    zip(views, errors, strict=True), key=lambda each: math.inf if each[1] is None else each[1]
+                )
                 of_eager, element = relative_error(eager[name], exact[name]), worst_element(view, exact[name])
                 first = _first_large(graph, name, seen, eager, exact) if is_large(of_eager, eager[name]) else None
                 compile_.accuracy.append(Accuracy(graph.item(name), error, of_eager, *element, first=first))
@@ -192,10 +194,6 @@ def worst_element(value: torch.Tensor, exact: torch.Tensor) -> tuple[list[int], 
         return [], "", ""
     index = [int(each) for each in torch.unravel_index(torch.tensor(at), exact.shape)]
     return index, *(f"{float(each.flatten()[at]):.9g}" for each in (value, exact))  # type: ignore[return-value]
-
-
-def _none_last(error: float | None) -> float:
-    return math.inf if error is None else error
 
 
 def _views(value: torch.Tensor, exact: torch.Tensor) -> Iterator[torch.Tensor]:

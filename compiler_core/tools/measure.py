@@ -188,11 +188,8 @@ def this_device(*, cuda: bool) -> Device:
     target_name = this_target(cuda=cuda)
     peak = PEAKS.get(target_name, PEAKS["sm_90" if cuda else "cpu"]).operations
     operations = peak if cuda else peak * torch.get_num_threads()
-    return Device(target_name, _device_name(cuda), 2 * COPY_BYTES / copy_ns, operations)
-
-
-def _device_name(cuda: bool) -> str:
-    return torch.cuda.get_device_name() if cuda else f"{_cpu_name()}, {torch.get_num_threads()} threads"
+    name = torch.cuda.get_device_name() if cuda else f"{_cpu_name()}, {torch.get_num_threads()} threads"
+    return Device(target_name, name, 2 * COPY_BYTES / copy_ns, operations)
 
 
 def _cpu_name() -> str:

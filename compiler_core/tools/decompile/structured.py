@@ -248,7 +248,7 @@ class StructuredDecompiler(Protected):
             body.insert(0, f"    {docstring!r}")
         text = "\n".join([f"def {name}({head.partition('(')[2]}", *body])
         self.lines += textwrap.indent(text, "    " * self._indent).splitlines()
-        if not is_named and not _is_comprehension(code):
+        if not is_named and code.co_name not in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
             self._emit(f"{name}.__name__, {name}.__qualname__ = {code.co_name!r}, {code.co_qualname!r}")
         self._stack.append(StackText(name, (at,), is_stable=True))
         for flag, value in attributes.items():
@@ -290,10 +290,6 @@ def called_builtins(lines: Iterable[str]) -> set[str]:
 def _docstring(code: CodeType) -> str | None:
     first = code.co_consts[0] if code.co_consts else None
     return first if isinstance(first, str) else None
-
-
-def _is_comprehension(code: CodeType) -> bool:
-    return code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 def _local_names(code: CodeType) -> set[str]:

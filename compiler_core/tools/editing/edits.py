@@ -165,17 +165,9 @@ def revert(compiled: Any, name: str | None = None) -> None:
     """
     region = region_of(compiled)
     edits = [each for each in region.options.edits if name is not None and each.name != name]
-    passes = [p for p in region.options.passes if not _is_edit(p) or (name is not None and not _edits(p, name))]
+    passes = [p for p in region.options.passes if not isinstance(p.function, _GraphEdit) or name not in (None, p.at)]
     region.options = replace(region.options, edits=tuple(edits), passes=tuple(passes))
     region.forget()
-
-
-def _is_edit(graph_pass: GraphPass) -> bool:
-    return isinstance(graph_pass.function, _GraphEdit)
-
-
-def _edits(graph_pass: GraphPass, name: str) -> bool:
-    return graph_pass.at == name
 
 
 # ---------------------------------------------------------------- what is edited

@@ -7,6 +7,7 @@ and of the kernels that they launch.  What a wrapper allocates, and its inputs, 
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import sys
@@ -99,14 +100,10 @@ def _loaded(job: dict[str, Any], which: int, memory: GuardedMemory | None) -> tu
     if memory is not None:
         for name, device in ALLOCATIONS.items():
             for each in {name, f"{name}_"} & namespace.keys():
-                namespace[each] = _allocator(memory, device)
+                namespace[each] = functools.partial(memory.allocate, device=device)
     own = namespace.get("random_inputs") or namespace.get("random_inputs_")
     torch.manual_seed(0)
     return namespace[job["function"]], own() if own else inductor_inputs(namespace)
-
-
-def _allocator(memory: GuardedMemory, device: str) -> Callable[..., torch.Tensor]:
-    return lambda size, stride, dtype: memory.allocate(size, stride, dtype, device)
 
 
 def _run(function: Callable[..., Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:

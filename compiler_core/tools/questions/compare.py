@@ -93,11 +93,8 @@ def _state(aspect: Aspect, before: list[LineFact], after: list[LineFact]) -> Sta
     if not after:
         return "removed"
     # each time was measured once, from which `timings.faster` says nothing: both are shown, and no difference is marked
-    return "same" if aspect in TIMES or _same_facts(before, after) else "changed"
-
-
-def _same_facts(before: list[LineFact], after: list[LineFact]) -> bool:
-    return Counter((f.text, f.body) for f in before) == Counter((f.text, f.body) for f in after)
+    counted = [Counter((fact.text, fact.body) for fact in side) for side in (before, after)]
+    return "same" if aspect in TIMES or counted[0] == counted[1] else "changed"
 
 
 def _texts(facts: list[LineFact], others: list[LineFact]) -> list[str]:

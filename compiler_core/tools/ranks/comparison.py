@@ -125,7 +125,7 @@ class RankComparison:
         lines += [f"{each.name} compiled for {time_text(each.compile_seconds)}, the median is "
                   f"{time_text(self.median_seconds)}" for each in self.slow]  # fmt: skip
         if self.missing:
-            lines.append(f"missing: {_names(self.missing)}")
+            lines.append(f"missing: {plural('rank', len(self.missing))} {ranges(self.missing)}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -257,10 +257,6 @@ def _short(text: str, other: str) -> str:
     equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False))
     start = max(0, sum(1 for _ in equal) - _BEFORE)
     return ("..." if start else "") + text[start : start + _MAX_TEXT] + ("..." if start + _MAX_TEXT < len(text) else "")
-
-
-def _names(numbers: Sequence[int]) -> str:
-    return f"{plural('rank', len(numbers))} {ranges(numbers)}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -62,7 +62,8 @@ def compare_ranks(
         try:
             record = read_rank(file)
         except (RecordError, OSError) as error:
-            notes.append(f"{file.name} is left out: {_reason(error, file)}")
+            why = str(error).removeprefix(f"{file}: ").removeprefix(f"{file}:")
+            notes.append(f"{file.name} is left out: {why}")
         else:
             rank = _rank_of(file, record)
             facts = rank_facts(record, stem(file), rank)
@@ -131,7 +132,3 @@ def _joined(one: RankFacts, other: RankFacts) -> RankFacts:
         one.name, one.rank, facts, one.compile_seconds + other.compile_seconds,
         one.cache_hits + other.cache_hits, one.cache_misses + other.cache_misses, one.files + other.files,
     )  # fmt: skip
-
-
-def _reason(error: Exception, file: Path) -> str:
-    return str(error).removeprefix(f"{file}: ").removeprefix(f"{file}:")

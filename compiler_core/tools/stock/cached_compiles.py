@@ -149,11 +149,7 @@ def _compiled_graphs(compiled: Any) -> list[Any]:
                 seen.add(id(held))
                 work.append(held)
     inductor_graphs = [each for each in found if isinstance(each, inductor_graph)]
-    return sorted(inductor_graphs, key=_is_backward) or found
-
-
-def _is_backward(inductor_graph: Any) -> bool:
-    return "_backward" in (inductor_graph.source_code or "")[:40]
+    return sorted(inductor_graphs, key=lambda each: "_backward" in (each.source_code or "")[:40]) or found
 
 
 def _event_name(graph: torch.fx.GraphModule) -> str:

@@ -39,7 +39,7 @@ def measure_case(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     engine = settings["engine"]
     began = clock.perf_counter()
     with record(spec["name"], engine=engine) as opened:
-        compiled = _compiled(fn, engine, settings["options"])
+        compiled = (compile if engine == "core" else torch.compile)(fn, **settings["options"])
         result = _seeded_call(compiled, args, kwargs)
         for _ in range(settings["calls"] - 1):
             _seeded_call(compiled, args, kwargs)
@@ -54,10 +54,6 @@ def measure_case(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     row["peak_device_bytes"] = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
     return row
-
-
-def _compiled(fn: Any, engine: str, options: Mapping[str, Any]) -> Any:
-    return compile(fn, **options) if engine == "core" else torch.compile(fn, **options)
 
 
 def _seeded_call(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

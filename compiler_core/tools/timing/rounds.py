@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 
 from compiler_core.errors import CutawayError
-from compiler_core.records import Record, needing_action
+from compiler_core.records import needing_action
 from compiler_core.records.timings import Timing, Timings
 from compiler_core.tools.in_turn import MIN_ROUNDS, in_turn
 from compiler_core.tools.questions.verdict import find_pays_off
@@ -103,17 +103,13 @@ def timing(run: Run, times: list[float], reference: list[float], peak: int) -> T
         differs=compared.outcome in ("faster", "slower"),
         unclear=compared.outcome == "unclear",
         compiled_again=run.compiled_again,
-        problems=_problems(run.compiles),
+        problems=len(needing_action(run.compiles.problems)) if run.compiles.compiles else None,
     )
 
 
 def _compile_seconds(first: float, times: list[float]) -> float:
     """Returns how much longer the first call took; 0 if it took no longer than one of the others may."""
     return first - statistics.median(times) if first > 2 * max(times) else 0.0
-
-
-def _problems(found: Record) -> int | None:
-    return len(needing_action(found.problems)) if found.compiles else None
 
 
 def _sample(runs: Sequence[Run], state: SavedState, seconds: float, progress: Progress) -> list[list[float]]:

@@ -189,16 +189,12 @@ def _write_break(record: PartialRecord, event: TraceEvent) -> None:
     identity = (break_.kind, *((line.filename, line.lineno, line.function, line.text) for line in stack))
     if identity not in builder.break_keys:  # an attempt that starts again logs its breaks again
         builder.break_keys.add(identity)
-        place = _place_key(break_)
+        place = (break_.place.filename, break_.place.lineno) if break_.place else None
         is_repeated = break_.kind == NOT_REBUILT and place in builder.break_places
         break_.is_consequence |= break_.kind.startswith(OF_CONTEXT) or is_repeated
         builder.break_places.add(place)
         builder.compile.breaks.append(break_)
     _write_text(record, event)
-
-
-def _place_key(break_: GraphBreak) -> tuple[str, int] | None:
-    return (break_.place.filename, break_.place.lineno) if break_.place else None
 
 
 def _add_raised_break(record: PartialRecord, builder: CompileBuilder, metrics: dict[str, Any], frame: Frame) -> None:
