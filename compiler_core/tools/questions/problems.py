@@ -577,7 +577,7 @@ def _graph_break(
     )
     grade, advice = _first(verdicts)
     shows_hint = break_.hint in advice if break_.hint else grade != "expected"
-    if break_.link and shows_hint:
+    if break_.link and shows_hint and break_.reason not in NO_CHANGE:
         advice = f"{advice}\nMore about it: {break_.link}".lstrip()
     resumed = [c for f in record.frames if f.id in set(break_.resumes) - charged for c in f.compiles]
     charged.update(break_.resumes)
