@@ -48,7 +48,7 @@ def test_links_and_pictures_of_the_readme_exist_and_are_small() -> None:
     paths = {ROOT / (link or picture) for link, picture in links}
     assert [path for path in paths if not path.exists()] == []
     pictures = [path for path in paths if path.suffix == ".webp"]
-    assert len(pictures) == 12
+    assert len(pictures) == 14
     assert max(path.stat().st_size for path in pictures) < MAX_PICTURE_BYTES
 
 

@@ -24,11 +24,13 @@ from tests.ui.drive import INSIDE, Explorer, Notebook
 from tests.ui.pictured.branch import branch
 from tests.ui.pictured.layer import layer
 from tests.ui.pictured.softmax import softmax
+from tests.ui.pictured.step import step
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 THEMES: dict[Literal["light", "dark"], str] = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT: ViewportSize = {"width": 1120, "height": 600}
 STILL: ViewportSize = {"width": 1120, "height": 420}
+WIDE: ViewportSize = {"width": 1640, "height": 700}
 QUALITY = 80
 
 SETUP = """
@@ -124,7 +126,11 @@ def records() -> dict[str, Record]:
     with recorded("branch, stock", "torch") as stock:
         torch.compile(branch, backend="aot_eager")(torch.ones(8))
     ours.comparison = compiler_core.compare(ours, stock)
-    return {"break": broken, "saved": saved, "kernels": kernels, "machine": machine, "engines": ours}
+    with recorded("step") as whole:
+        fast = compiler_core.compile(step, capture_backward=True)
+        for _ in range(2):
+            fast(torch.randn(16, 32))
+    return {"break": broken, "saved": saved, "kernels": kernels, "machine": machine, "engines": ours, "step": whole}
 
 
 def press_break(page: Page, explorer: Explorer) -> None:
@@ -148,12 +154,26 @@ def press_machine(page: Page, explorer: Explorer) -> None:
     explorer.stages.get_by_role("button", name="Machine").first.click()
 
 
+def press_step(page: Page, explorer: Explorer) -> None:
+    page.set_viewport_size(WIDE)
+    explorer.root.locator(".count").filter(has_text="recompile").click()  # of the steps that find the optimizer's state
+    explorer.root.get_by_role("button", name="Frames").click()
+    explorer.show(1, "training")
+    pane = explorer.root.locator('section.pane[aria-label^="Training step"]')
+    others = explorer.root.locator('section.pane:not([aria-label^="Training step"])')
+    while others.count():
+        others.first.get_by_label("Close this pane").click()
+    pane.get_by_role("row").filter(has_text="0.weight").get_by_role("cell").nth(1).get_by_role("button").last.click()
+    pane.locator(".rows").first.evaluate("(rows) => rows.scrollTo(0, 0)")
+
+
 STILLS: dict[str, Callable[[Page, Explorer], None]] = {
     "break": press_break,
     "saved": press_saved,
     "kernels": press_line,
     "machine": press_machine,
     "engines": lambda page, explorer: None,
+    "step": press_step,
 }
 
 
