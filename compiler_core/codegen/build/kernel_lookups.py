@@ -10,6 +10,9 @@ from contextvars import ContextVar
 from compiler_core.records import limits
 from compiler_core.records.kernels import CacheLookup, CacheName, KeyField
 
+MAX_PART = 2_000
+"""Characters of a part of a kernel's key that the record has; the source itself is an artifact."""
+
 _noted: ContextVar[tuple[list[CacheLookup], str] | None] = ContextVar("_noted", default=None)
 
 
@@ -33,7 +36,7 @@ def note_lookup(cache: CacheName, key: str, parts: Mapping[str, Sequence[str]], 
         is_hit: whether the cache had it.
     """
     if (noted := _noted.get()) is not None:
-        fields = [key_field(field, " ".join(texts)) for field, texts in parts.items()]
+        fields = [key_field(field, " ".join(texts), MAX_PART) for field, texts in parts.items()]
         noted[0].append(CacheLookup(cache, noted[1], "hit" if is_hit else "miss", key, fields))
 
 
@@ -43,7 +46,7 @@ def add_lookup(lookup: CacheLookup) -> None:
         noted[0].append(lookup)
 
 
-def key_field(name: str, text: str) -> KeyField:
-    """Returns a field of a key; of a long text, the record has the first part, and a digest of the whole."""
-    shown = limits.truncate(text, limits.TEXT)
+def key_field(name: str, text: str, most: int = limits.TEXT) -> KeyField:
+    """Returns a field of a key; of a text of more than `most` characters, the first part, and a digest of the whole."""
+    shown = limits.truncate(text, most)
     return KeyField(name, shown, "" if shown == text else hashlib.sha256(text.encode()).hexdigest())

@@ -166,13 +166,14 @@ def changed_fields(before: CacheLookup, after: CacheLookup) -> Iterator[FieldCha
         if left is None or right is None:
             yield FieldChange(name, (left.text,) if left else (), (right.text,) if right else ())
         elif ((left.digest, right.digest) == ("", "") and left.text != right.text) or left.digest != right.digest:
-            yield FieldChange(name, *_different_parts(left.text, right.text))
+            is_shown = left.text != right.text
+            yield FieldChange(
+                name, *(_different_parts(left.text, right.text) if is_shown else ((left.digest,), (right.digest,)))
+            )
 
 
 def _different_parts(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns what differs between two texts: lines of long ones, named values of ``Tensor(shape=..., dtype=...)``."""
-    if before == after:  # only the digests differ
-        return (before,), (after,)
     if "\n" in before or "\n" in after:
         return _only_in(before.split("\n"), after.split("\n")), _only_in(after.split("\n"), before.split("\n"))
     left, right = _named_values(before), _named_values(after)
