@@ -200,6 +200,13 @@ def test_mapping_proxy_across_a_break(x):
     return len(p), list(p)
 
 
+@same_as_eager(graphs=1, breaks=[])
+def test_text_of_mapping_proxies(x):
+    p = types.MappingProxyType({"a": 1, "b": [2]})
+    nested = types.MappingProxyType(types.MappingProxyType(collections.OrderedDict(a=1)))
+    return x + 1, repr(p), f"{p}", repr((nested, [p])), str(types.MappingProxyType(collections.defaultdict(int, a=1)))
+
+
 # ---------------------------------------------------------------- sets
 
 

@@ -100,6 +100,8 @@ def text_of(tx: Interpreter, value: Value) -> str:
         return _require_str(as_text(tx, value))
     if isinstance(value, ExceptionValue):
         return exception_text(tx, value)
+    if isinstance(value, DictValue) and value.cls is types.MappingProxyType:
+        return text_of(tx, value.target(tx))
     return repr_of(tx, value) if not value.is_constant() else str(value.constant(tx))
 
 
@@ -124,6 +126,8 @@ def repr_of(tx: Interpreter, value: Value) -> str:
     if isinstance(value, DictValue) and value.cls is dict:
         items = value.mapping(tx).items()
         return "{" + ", ".join(f"{repr_of(tx, key_value(tx, k))}: {repr_of(tx, v)}" for k, v in items) + "}"
+    if isinstance(value, DictValue) and value.cls is types.MappingProxyType:
+        return f"mappingproxy({repr_of(tx, value.target(tx))})"
     if isinstance(value, ObjectValue) and isinstance(method := value.special_method(tx, "__repr__"), MethodValue):
         return _require_str(_without_recursion_check(method).call(tx, [], {}))
     if isinstance(value, SubclassValue) and type(value.contents) in (DictValue, ListValue, TupleValue):

@@ -159,7 +159,13 @@ class DictValue(ContainerValue):
         return [key_value(tx, k) for k in self.mapping(tx)]
 
     def constant(self, tx: Interpreter) -> Any:
+        if self.cls is types.MappingProxyType:
+            return types.MappingProxyType(self.target(tx).constant(tx))
         return self.cls([(k, v.constant(tx)) for k, v in self.mapping(tx).items()])
+
+    def target(self, tx: Interpreter) -> Value:
+        """Returns the mapping of a proxy."""
+        return self.owner or DictValue(self.mapping(tx))
 
     def iterate(self, tx: Interpreter) -> Value:
         return DictViewValue(self, "keys").iterate(tx)
@@ -251,7 +257,7 @@ class DictValue(ContainerValue):
 def mapping_proxy(tx: Interpreter, target: DictValue) -> DictValue:
     """``types.MappingProxyType(target)``.  It shares the items of `target`."""
     proxy = DictValue(target.mapping(tx), types.MappingProxyType)
-    proxy.owner = target.owner or target
+    proxy.owner = target if target.cls is types.MappingProxyType else target.owner or target
     return proxy
 
 
