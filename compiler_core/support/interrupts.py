@@ -11,7 +11,8 @@ raised at any moment:
   calls around our callback (the frame would run with an exception set), the callbacks of weak references, and the
   guards of stock `torch.compile`.  So our handlers stay in place after the callback (`keep_handlers`) and while a
   record is open (`kept_handlers`), and a signal that arrives there is sent again a moment later.  So is one that
-  arrives while stock compiles, in a function that C++ code calls to dispatch an operator (`_is_called_from_cpp`).
+  arrives while stock compiles, in a function that C++ code calls to dispatch an operator (`_is_called_from_cpp`) or
+  that enters or leaves a context (`_enters_or_leaves`).
 * Stock `torch.compile`, which replaces an `Exception` by another one.  Under observation a `BaseException` is raised
   instead, until the compile has ended (`passing_handler_errors`).
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import random
 import signal
@@ -80,6 +82,7 @@ _FILES_THAT_DROP = frozenset(
         torch.multiprocessing.reductions.StorageWeakRef.__del__,
         CheckFunctionManager.__init__,
         *(os.path.exists, PathFinder.find_spec),  # they drop an OSError, as TimeoutError is
+        logging.StreamHandler.emit,  # it prints each Exception
     )
 )
 """The files of finalizers and callbacks of weak references, of stock's guards, and of functions that ask for files."""
@@ -125,7 +128,9 @@ class _SignalState:
     def handle(self, number: int, frame: Any) -> None:
         if self.depth:
             self.pending.append(number)
-        elif _is_exception_dropped(frame) or _is_called_from_cpp(frame, self.held_s(number)):
+        elif (
+            _is_exception_dropped(frame) or _enters_or_leaves(frame) or _is_called_from_cpp(frame, self.held_s(number))
+        ):
             start_new_thread(_send_again, (number,))  # unlike Thread.start, it does not wait
         else:  # while `immediate_signals`, or while the handlers are kept
             self.restore_handlers()
@@ -207,6 +212,16 @@ def _is_called_by(function: Any, frame: Any) -> bool:
     while frame is not None and frame.f_code is not function.__code__:
         frame = frame.f_back
     return frame is not None
+
+
+def _enters_or_leaves(frame: Any) -> bool:
+    """Returns whether a frame of stock's compile is called while a context is entered or left: an exception there would
+    leave a mode on, or have its generator leave it later, in another order."""
+    names = set()
+    while frame is not None and frame.f_code is not _compile_frame.__code__:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return frame is not None and not names.isdisjoint(("__enter__", "__exit__"))
 
 
 def _is_called_from_cpp(frame: Any, held_s: float) -> bool:

@@ -151,6 +151,10 @@ def state() -> dict[str, Any]:
     """Returns the state that an interrupt must not change."""
     return {
         "frame hook": torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None,
+        "dispatch keys": [
+            repr(keys())
+            for keys in (torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set)
+        ],
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "function modes": torch._C._len_torch_function_stack(),
         "grad mode": torch.is_grad_enabled(),
@@ -170,6 +174,10 @@ def state() -> dict[str, Any]:
 
 raised_at: list[str] = []
 """The stack at the last interrupt."""
+
+
+last_raised_at: list[str] = []
+"""The ends of the stacks at the last two interrupts."""
 
 
 def in_ours() -> bool:
@@ -206,6 +214,7 @@ times_raised, kinds = [0], [len(RAISED)]
 
 
 def on_signal(number: int, frame: Any) -> None:
+    last_raised_at[:] = [*raised_at[-12:], "and\n", *traceback.format_stack(frame)[-12:]]
     raised_at[:] = traceback.format_stack(frame)
     times_raised[0] += 1
     raise RAISED[times_raised[0] % kinds[0]]
@@ -263,12 +272,17 @@ def one_process(engine: str, count: int, seed: int) -> Findings:
             program(compile_, 0)  # the first call imports modules and fills caches
     before, found, sender = state(), Findings(), Sender(seed)
     for _ in range(count):
-        _interrupt(engine, found, sender, work(compile_, sender._random.randrange(10**6)))
+        try:
+            _interrupt(engine, found, sender, work(compile_, sender._random.randrange(10**6)))
+        except Exception:
+            print(*found.wrong[:1], "the last interrupts were raised at", *last_raised_at, sep="\n", file=sys.stderr)
+            raise
         after()
         for thread in threading.enumerate():
             if thread.name.startswith("cutaway-build"):  # it stops, and removes its folder
                 thread.join(WAIT_S)
-        found.wrong += [f"{k}: {v} after an interrupt" for k, v in state().items() if v != before[k]]
+        where = "".join(raised_at[-16:])
+        found.wrong += [f"{k}: {v} after an interrupt at\n{where}" for k, v in state().items() if v != before[k]]
     return found
 
 
@@ -297,7 +311,7 @@ def _interrupt(engine: str, found: Findings, sender: Sender, working: Iterator[N
         found.delivered += 1
         found.slowest_s = max(found.slowest_s, late)
     elif unraisable:
-        found.note_lost("in_destructors", f"{unraisable.pop()[:60]}")
+        found.note_lost("in_destructors", f"{unraisable.pop()[:60]}, {place()}")
     elif engine != "core" and not in_ours():
         found.note_lost("in_pytorch", place())
     else:
@@ -360,7 +374,7 @@ def _parse_findings(done: subprocess.CompletedProcess[str], count: int) -> Findi
         return Findings(**json.loads(done.stdout.splitlines()[-1]))
     if "compiler_core" not in done.stderr and "terminate called" in done.stderr:
         return Findings(deaths_of_pytorch=1)
-    return Findings(sent=count, died=1, wrong=[f"ended with {done.returncode}: {done.stderr[-2000:]}"])
+    return Findings(sent=count, died=1, wrong=[f"ended with {done.returncode}: {done.stderr[-9000:]}"])
 
 
 def main() -> None:
