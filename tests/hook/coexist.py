@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 import json
 import sys
@@ -315,6 +316,195 @@ def many_compiles_of_ours(p):
     return fn(x_of(), 3), fn(x_of(), 5), fn(x_of(), 7), other(x_of()), other(x_of(3)), other(x_of(5))
 
 
+def closures(p):
+    """Functions that share one code, of which each engine compiles every other one."""
+
+    def scaled(k, offset):
+        return lambda x: p.helper(x * k) + offset
+
+    functions = [scaled(k, torch.full((1,), float(k))) for k in range(1, 6)]
+    out = []
+    for fn in functions:
+        one, other = ours(leaves_to_python(fn)), stock(fn)
+        out += [other(x_of()), one(x_of()), other(x_of()), one(x_of(2))]
+    return [*out, *(stock(fn)(x_of(3)) for fn in functions)]
+
+
+def globals_change(p):
+    p.factor = 2
+    exec("def of_global(x):\n    return x * factor + helper(x)", vars(p))
+    one, fn = ours(leaves_to_python(p.of_global)), stock(p.of_global)
+    out = []
+    for p.factor in (2, 3, 2, 5):
+        out += [one(x_of()), fn(x_of())]
+    del p.helper
+    p.helper = lambda x: x - 1
+    return [*out, one(x_of()), fn(x_of())]
+
+
+def stances(p):
+    one, fn = ours(leaves_to_python(p.broken)), stock(p.broken)
+    with torch.compiler.set_stance("force_eager"):
+        out = [fn(x_of()), one(x_of())]
+    out += [fn(x_of()), one(x_of())]
+    with torch.compiler.set_stance("eager_on_recompile"):
+        out += [fn(x_of()), fn(x_of(3)), one(x_of(3)), one(x_of())]
+    return [*out, one(x_of(3)), fn(x_of(3)), fn(x_of())]
+
+
+def export_and_explain(p):
+    """Stock's tools that compile without the cache of the function."""
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+    out = [one(x_of()), fn(x_of())]
+    explained = torch._dynamo.explain(p.broken)(x_of())
+    out.append(torch.tensor([explained.graph_count, explained.graph_break_count]))
+    out.append(one(x_of(3)))
+    net = p.Net().eval()
+    for parameter in net.parameters():
+        parameter.data.fill_(0.25)
+    compiled = ours(net.forward)
+    compiled(x_of(2, 4))
+    exported = torch.export.export(net, (x_of(2, 4),)).module()
+    return [*out, exported(x_of(2, 4)), compiled(x_of(2, 4)), fn(x_of()), fn(x_of(5)), stock(net)(x_of(2, 4))]
+
+
+def reset_of_one_code(p):
+    one, fn = ours(leaves_to_python(p.broken)), stock(p.broken)
+    out = []
+    for name in ("broken", "helper", "broken"):
+        out += [one(x_of()), fn(x_of()), fn(x_of(3))]
+        torch._dynamo.eval_frame.remove_from_cache(getattr(p, name))
+    return [*out, fn(x_of()), one(x_of())]
+
+
+def deleted_and_collected(p):
+    """The compiled functions, and the code that both compiled, are freed."""
+    out = []
+    for n in range(3):
+        exec(compile(PROGRAM, "program.py", "exec"), vars(p))
+        one, fn = ours(leaves_to_python(p.broken)), stock(p.broken)
+        for x in (x_of(), x_of(n + 2)):
+            out += [fn(x), one(x)] if n % 2 else [one(x), fn(x)]
+        del one
+        gc.collect()
+        out.append(fn(x_of()))
+        del fn
+        gc.collect()
+    return [*out, ours(p.broken)(x_of()), stock(p.broken)(x_of())]
+
+
+def replaced_code(p):
+    """As a notebook's autoreload does."""
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+    out = [one(x_of()), fn(x_of())]
+    former = p.plain.__code__
+    for code in (p.helper.__code__, former):
+        p.plain.__code__ = code
+        p.plain.__defaults__ = () if code is not former else (3,)
+        out += [one(x_of()), fn(x_of()), fn(x_of(2)), one(x_of(2))]
+    return out
+
+
+def grad_modes(p):
+    one, fn = ours(leaves_to_python(p.broken)), stock(p.broken)
+    out = []
+    for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.no_grad):
+        with mode():
+            x = x_of(requires_grad=True)
+            out += [one(x), fn(x), fn(x_of()), one(x_of())]
+    return [t.detach().clone() for t in out]
+
+
+def sizes_marked_dynamic(p):
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.plain)
+    x = x_of(6)
+    torch._dynamo.mark_dynamic(x, 0)
+    out = [one(x), fn(x)]
+    out += [call(x_of(n)) for n in (7, 9, 2) for call in (one, fn)]
+    static, dynamic = stock(p.helper, dynamic=False), ours(leaves_to_python(p.helper), dynamic=True)
+    return [*out, *(call(x_of(n)) for n in (3, 5, 8) for call in (dynamic, static))]
+
+
+def optimizers(p):
+    """A loop of which stock compiles the optimizer's step, and we the loss, and the other way round."""
+    out = []
+    for first, second in ((ours, stock), (stock, ours)):
+        torch.manual_seed(0)
+        net = p.Net()
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        loss = first(lambda x, net=net: net(x).square().sum())
+        step = second(sgd.step) if second is stock else torch.compiler.disable(sgd.step)
+        for n in (2, 2, 3):
+            loss(x_of(n, 4)).backward()
+            step()
+            sgd.zero_grad()
+        out += [each.detach() for each in net.parameters()]
+    return out
+
+
+def hooks_in_the_backward(p):
+    """What one engine compiled is called by the other's backward."""
+    out = []
+    for outer, inner in ((ours, stock), (stock, ours)):
+        hook = inner(leaves_to_python(p.helper)) if inner is ours else inner(p.helper)
+        fn = outer(leaves_to_python(p.plain)) if outer is ours else outer(p.plain)
+        for n in (4, 4, 3):
+            x = x_of(n, requires_grad=True)
+            y = x * 2
+            y.register_hook(lambda g, hook=hook: hook(g.detach()))
+            fn(y).sum().backward()
+            out.append(x.grad)
+    return out
+
+
+def generators(p):
+    exec("def parts(x, n):\n    for i in range(n):\n        yield helper(x) * i", vars(p))
+    exec("def total(x, n):\n    return sum(parts(x, n), helper(x))", vars(p))
+    one, fn = ours(leaves_to_python(p.total)), stock(p.total)
+    out = [call(x_of(), n) for n in (2, 2, 3, 1) for call in (one, fn)]
+    left = p.parts(x_of(), 3)
+    out += [next(left), one(x_of(3), 2), next(left), fn(x_of(3), 2), next(left)]
+    return out
+
+
+def backends_that_fail(p):
+    """One engine's backend raises; the other one is as if alone."""
+
+    def fails(gm, inputs):
+        raise NotImplementedError("asked for")
+
+    one, fn = ours(leaves_to_python(p.helper)), stock(p.helper)
+    broken = torch.compile(p.helper, backend=fails)
+    out = [one(x_of())]
+    for _ in range(2):
+        with pytest.raises(Exception, match="asked for"):
+            broken(x_of())
+        out += [one(x_of()), fn(x_of())]
+    return [*out, fn(x_of(3)), one(x_of(3))]
+
+
+def first_in_threads(p):
+    """Both compile for the first time, each in its thread at once, and then in the main thread."""
+    one, fn = ours(leaves_to_python(p.plain)), stock(p.helper)
+    barrier, failed = threading.Barrier(2), []
+
+    def work(call):
+        try:
+            barrier.wait()
+            for n in (4, 5):
+                call(x_of(n))
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=work, args=(call,)) for call in (one, fn)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed, failed
+    return [fn(x_of()), one(x_of()), fn(x_of(3)), one(x_of(3)), stock(p.plain)(x_of())]
+
+
 def leaves_to_python(fn):
     """Returns a function that this compiler does not capture, so that it compiles `fn` in place."""
     return lambda *args: fn(*args) * len(locals())
@@ -385,7 +575,10 @@ def named(parts):
 PROGRAMS = [
     before, after, called_functions_break, skipped_by_us_first, around_stock, inside_stock, inside_and_around,
     limits_of_both, resets, modules, regions_come_and_go, exceptions, interrupts, threads, recursion, gradients,
-    error_on_recompile, fail_on_recompile, many_compiles_of_ours, *map(named, COMBINATIONS),
+    error_on_recompile, fail_on_recompile, many_compiles_of_ours, closures, globals_change, stances,
+    export_and_explain, reset_of_one_code, deleted_and_collected, replaced_code, grad_modes, sizes_marked_dynamic,
+    optimizers, hooks_in_the_backward, generators, backends_that_fail, first_in_threads,
+    *map(named, COMBINATIONS),
 ]  # fmt: skip
 
 
