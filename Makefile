@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport VIRTUAL_ENV
 BROWSER_SOURCES := $(shell find extension -type f -not -path '*/node_modules/*' -not -path '*/lib/*' -not -path '*/labextension/*' -not -name '*.tsbuildinfo')
 
-.PHONY: help ready lab demo site size pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
+.PHONY: help ready lab demo site size pictures test test-cold smoke slow sweeps quick lint hooks fix wheel bench fuzz sanitized gpu cpython-tests operators layouts cuda-sweep shapes interrupts kernel-interrupts soak fuzz-inputs versions compat clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ gpu: ## Compare corpus, networks, random programs and operators with eager on a 
 
 operators: $(STAMPS)/test ## Compare PyTorch's operator database with eager (BACKEND=aot_eager DTYPE=float32 ONLY=name)
 	$(PY) -m tests.sweeps.operator_sweep --backend $(or $(BACKEND),aot_eager) --dtype $(or $(DTYPE),float32) --only '$(ONLY)'
+
+layouts: $(STAMPS)/test ## Compare compiled kernels with eager for inputs of all layouts (ONLY='max_pool2d' ARGS=--database)
+	$(PY) -m tests.sweeps.layout_values --only '$(ONLY)' $(ARGS)
 
 cuda-sweep: $(STAMPS)/test ## Compile programs of all sizes for a GPU that need not be here (N=2000 SEED=0 ONLY=name FORCED=1 SYMBOLIC=1)
 	$(PY) -m tests.sweeps.cuda_sweep $(if $(FORCED),--forced) $(if $(SYMBOLIC),--symbolic) --count $(or $(N),2000) --seed $(or $(SEED),0) --only '$(ONLY)'

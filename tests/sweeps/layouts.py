@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from compiler_core.capture.tensors.fake_tensors import FakeMode
 
-MOST_LAYOUTS = 7
+MOST_LAYOUTS = 10
 MOST_SAMPLES = 8
 KNOWN = {
     *("aten._fft_r2c.default", "aten._fft_c2c.default", "aten._fft_c2r.default"),
@@ -51,30 +52,41 @@ def differences(function: Callable[..., Any], *arguments: Any) -> dict[str, str]
     compared = _Compared()
     for place in (*range(len(arguments)), None):
         for number in range(MOST_LAYOUTS):
-            given = [
-                dict(enumerate(_layouts(a.detach()))).get(number, a) if place in (i, None) and _is_strided(a) else a
-                for i, a in enumerate(arguments)
-            ]
+            given = [_laid_out(a, number) if place in (i, None) else a for i, a in enumerate(arguments)]
             given = [a.requires_grad_() if _is_strided(a) and a.is_floating_point() else a for a in given]
             with contextlib.suppress(Exception), compared:  # it takes no such layout
                 _backward(function(*given), given, number)
     return compared.different
 
 
-def _layouts(x: torch.Tensor) -> Iterator[torch.Tensor]:
-    back = tuple(range(x.dim() - 1, -1, -1))
-    yield x
+def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Returns tensors of the shape of `x` in all layouts, by name.  All but the expanded ones have its values."""
+    found = {"contiguous": x}
     if x.dim():
-        yield x.permute(back).contiguous().permute(back)
-        yield x[:1].expand(x.shape)
-        yield torch.stack([x, x], -1).flatten(-2)[..., ::2]
+        back = tuple(range(x.dim() - 1, -1, -1))
+        found["reversed"] = x.permute(back).contiguous().permute(back)
+        found["expanded"] = x[:1].expand(x.shape)
+        found["every second"] = torch.stack([x, x], -1).flatten(-2)[..., ::2]
         # elements that share memory; integers may be indices, and only 0 is one in every dimension
-        memory = x.new_zeros if not x.is_floating_point() else x.new_ones
-        yield memory(sum(x.shape) + 1).as_strided(x.shape, (1,) * x.dim())
+        memory = x.new_zeros(sum(x.shape) + 1)
+        if x.is_floating_point():
+            memory = torch.linspace(0.25, 1, len(memory), dtype=x.dtype, device=x.device)
+        found["overlapping"] = memory.as_strided(x.shape, (1,) * x.dim())
     if x.dim() > 1:
-        yield x.transpose(0, 1).contiguous().transpose(0, 1)
+        found["transposed"] = x.transpose(0, 1).contiguous().transpose(0, 1)
+        found["expanded columns"] = x[..., :1].expand(x.shape)
+        found["slice"] = F.pad(x, (1, 2) * x.dim())[(slice(1, -2),) * x.dim()]
+        strides = [7 if n == 1 else step for n, step in zip(x.shape, x.stride(), strict=True)]
+        found["sizes of one"] = x.as_strided(x.shape, strides)
     if x.dim() in (4, 5):
-        yield x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+        last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+        found["channels_last"] = x.contiguous(memory_format=last)
+    return found
+
+
+def _laid_out(value: Any, number: int) -> Any:
+    """Returns a strided tensor in the layout of that number, and other values as they are."""
+    return dict(enumerate(layouts(value.detach()).values())).get(number, value) if _is_strided(value) else value
 
 
 def _is_strided(value: Any) -> bool:
@@ -84,7 +96,7 @@ def _is_strided(value: Any) -> bool:
 def _backward(result: Any, inputs: Sequence[Any], layout: int) -> None:
     """Computes the gradients of the inputs, with tangents of that layout."""
     results = [t for t in tree_leaves(result) if _is_strided(t) and t.requires_grad]
-    tangents = [dict(enumerate(_layouts(torch.ones_like(t)))).get(layout) for t in results]
+    tangents = [_laid_out(torch.ones_like(t), layout) for t in results]
     leaves = [a for a in inputs if _is_strided(a) and a.requires_grad]
     if results:
         torch.autograd.grad(results, leaves, tangents, allow_unused=True)
