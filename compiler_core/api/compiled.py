@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import functools
 import inspect
@@ -123,6 +124,7 @@ class _Kept:
 
 _kept: dict[int, _Kept] = {}
 """By the id of the code object that the user's functions share."""
+atexit.register(_kept.clear)  # code that is freed later would be forgotten after PyTorch's modules are gone
 
 
 def _take_kept(fn: types.FunctionType, options: Options) -> Region | None:

@@ -40,6 +40,7 @@ def runs(request):
     found = []
     for run in (alone, warm_python.run([*command, "ours"])):
         assert run.returncode == 0, run.stderr[-3000:]
+        assert "Exception ignored" not in run.stderr, run.stderr[-3000:]
         found.append({line[0]: line[1:] for line in map(json.loads, run.stdout.splitlines())})
     return found
 
