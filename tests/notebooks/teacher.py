@@ -26,6 +26,7 @@ BREAK_MINUTES, LUNCH_MINUTES = 15, 60
 ASKED = """
 import json
 from kernel_magics import workshop
+from kernel_magics.workshop.measures import DURATION, SPEEDUP
 print("\\n" + json.dumps([
     {
         "name": each.name,
@@ -33,7 +34,7 @@ print("\\n" + json.dumps([
         "right": each.right,
         "because": each.because,
         "wrong": [[type(known).__name__, answer, thought] for known, answer, thought in each.wrong],
-        "depends": bool(each.measure.within),
+        "depends": each.measure in (DURATION, SPEEDUP),  # of the machine
     }
     for each in workshop.asked
 ]))
