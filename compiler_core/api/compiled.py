@@ -29,6 +29,7 @@ from compiler_core.instruments import tool
 from compiler_core.pipeline.code_state import CodeKey
 from compiler_core.pipeline.compiled_region import Region
 from compiler_core.records import Record
+from compiler_core.support.interrupts import weak_callback
 from compiler_core.support.texts import keep_source
 
 # ---------------------------------------------------------------- the open record
@@ -104,7 +105,8 @@ def compile_function(fn: types.FunctionType, options: Options) -> Any:
     compiled._cutaway_original = fn  # our own capture inlines the original into its caller
     compiled.__prepare_scriptable__ = lambda: fn  # torch.jit.script scripts the original
     _regions[compiled] = region
-    weakref.finalize(compiled, _leave, region, region.root, fn.__code__, fn.__globals__, options).atexit = False
+    leave = weak_callback(functools.partial(_leave, region, fn.__code__, fn.__globals__, options))
+    weakref.finalize(compiled, leave, region.root).atexit = False
     return compiled
 
 
@@ -141,12 +143,13 @@ def _take_kept(fn: types.FunctionType, options: Options) -> Region | None:
 
 
 def _leave(
-    region: Region, root: types.CodeType, code: types.CodeType, f_globals: dict[str, Any], options: Options
+    region: Region, code: types.CodeType, f_globals: dict[str, Any], options: Options, root: types.CodeType
 ) -> None:
     """Closes the region of a compiled function that was deleted, or keeps it for the next one of this code."""
     kept = _kept.get(id(code))
     if kept is None:
-        _kept[id(code)] = _Kept(weakref.ref(code, functools.partial(_forget_code, id(code))), f_globals, options)
+        forget = weak_callback(functools.partial(_forget_code, id(code)))
+        _kept[id(code)] = _Kept(weakref.ref(code, forget), f_globals, options)
     # a region with many compiles leaves too few to the next function
     elif region.root is root and all(2 * s.compile_count <= options.recompile_limit for s in region.states.values()):
         previous, _kept[id(code)] = kept.region, replace(kept, f_globals=f_globals, options=options, region=region)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from compiler_core.guards.sources import Box
+from compiler_core.support.interrupts import weak_callback
 
 T = TypeVar("T")
 DEAD: Any = object()
@@ -117,31 +118,21 @@ def is_named(obj: Any, module: str | None, qualified_name: str) -> bool:
 def on_death(boxes: Iterable[WeakBox], callback: Callable[[weakref.ref[Any]], None]) -> tuple[weakref.ref[Any], ...]:
     """Calls `callback` when one of the boxed objects dies, as long as the returned references are kept."""
     by_address = {box.address: box for box in boxes}
-    return tuple(weakref.ref(box.value, callback) for box in by_address.values())
-
-
-class _Key(weakref.ref[Any]):
-    """A weak reference with the address of its object, which is needed after the object is freed."""
-
-    __slots__ = ("address",)
-    address: int
+    return tuple(weakref.ref(box.value, weak_callback(callback)) for box in by_address.values())
 
 
 def weak_cache(function: Callable[[Any], T]) -> Callable[[Any], T]:
     """Like `functools.cache`, for a function of one object, which the cache does not keep alive.
 
     The result must not refer to the object."""
-    known: dict[int, tuple[_Key, T]] = {}
-
-    def forget(key: Any) -> None:
-        known.pop(key.address, None)
+    known: dict[int, tuple[weakref.ref[Any], T]] = {}
 
     @functools.wraps(function)
     def cached(obj: Any) -> T:
         found = known.get(id(obj))
         if found is None or found[0]() is not obj:
-            key = _Key(obj, forget)
-            key.address = id(obj)
+            # a method of C, in which no signal's handler can run: what it raised would be dropped
+            key = weakref.ref(obj, functools.partial(known.pop, id(obj)))
             found = known[id(obj)] = key, function(obj)
         return found[1]
 

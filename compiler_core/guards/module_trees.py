@@ -26,7 +26,7 @@ import torch
 
 from compiler_core.guards.kinds import IMMUTABLE_EXAMPLE, KINDS, GuardSpec
 from compiler_core.guards.sources import VERSIONS_ARE_STALE, AttrSource, GetItemSource, InstanceDictSource, Source
-from compiler_core.support.interrupts import guard_function
+from compiler_core.support.interrupts import guard_function, weak_callback
 
 if TYPE_CHECKING:
     from compiler_core.guards.tree import GuardTree
@@ -89,11 +89,11 @@ class ModuleTree:
         if source is self.root:
             empty_dicts, tensors = self.empty_dicts, self.tensors
             # the references are dropped when the root dies
-            on_death = weakref.ref(module, lambda _: _clear(empty_dicts, *tensors))
+            on_death = weakref.ref(module, weak_callback(lambda _: _clear(empty_dicts, *tensors)))
             self.modules[source] = ModuleChecks(on_death, source)
             return
         places: list[tuple[list[Any], int]] = []
-        reference = weakref.ref(module, lambda _: _empty(places))
+        reference = weakref.ref(module, weak_callback(lambda _: _empty(places)))
         checks = self.modules[source] = ModuleChecks(reference, source, places=places)
         owner, name = _place_in_table(source)
         assert owner is not None

@@ -11,6 +11,7 @@ checks, and a missing one ends the process."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import sys
@@ -216,7 +217,8 @@ class FrameHook:
     def _remember(self, code: types.CodeType, decision: ConvertFrameReturn) -> None:
         """Makes `decision` hold for further calls of this code object, as long as it exists."""
         key, decisions = id(code), self._decisions
-        decisions[key] = weakref.ref(code, lambda _: decisions.pop(key, None)), decision
+        # a method of C, in which no signal's handler can run: what it raised would be dropped
+        decisions[key] = weakref.ref(code, functools.partial(decisions.pop, key)), decision
 
     def _is_isolated(self) -> bool:
         """Whether decisions about code objects do not apply to stock torch.compile."""

@@ -55,7 +55,8 @@ def graph_module(root: Any, graph: fx.Graph, name: str = "GraphModule") -> fx.Gr
 def free_source_with(module: fx.GraphModule) -> None:
     """Frees a module's generated source when the module dies.  FX keeps the source of every graph, for tracebacks."""
     filename = type(module).forward.__code__.co_filename
-    weakref.finalize(module, _forget_source, filename).atexit = False
+    for sources in (graph_module_loader.eval_cache, linecache.cache):
+        weakref.finalize(module, sources.pop, filename, None).atexit = False
 
 
 def copy_graph(gm: fx.GraphModule, name: str = "GraphModule") -> fx.GraphModule:
@@ -65,11 +66,6 @@ def copy_graph(gm: fx.GraphModule, name: str = "GraphModule") -> fx.GraphModule:
     for node, copied in zip(gm.graph.nodes, graph.nodes, strict=True):
         copied.meta = dict(node.meta)
     return graph_module(gm, graph, name)
-
-
-def _forget_source(filename: str) -> None:
-    graph_module_loader.eval_cache.pop(filename, None)
-    linecache.cache.pop(filename, None)
 
 
 def draws_random_numbers(graph: fx.Graph) -> bool:

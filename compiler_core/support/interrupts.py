@@ -396,7 +396,8 @@ _NOT_HOLDING = (*GUARD_FAILURES, RecursionError, MemoryError)
 """With what it raises where there is no room to check, in which case the guard does not hold either."""
 
 guard_errors: list[BaseException] = []
-"""What signal handlers raised inside guards, or may have raised, until `raise_guard_error` raises it."""
+"""What signal handlers raised inside guards and callbacks of weak references, or may have raised, until
+`raise_guard_error` raises it."""
 
 
 def guard_function(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -428,6 +429,24 @@ def _guard_generator(check: Callable[[Any], bool]) -> Generator[bool, Any, None]
         except BaseException as error:
             holds = False
             guard_errors.append(error)
+
+
+def weak_callback(function: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Wraps `function`, the callback of one weak reference, whose exceptions Python drops: stores what a signal handler
+    raised in it, as `guard_function` does."""
+    calls = _callback_generator(function)
+    next(calls)
+    return calls.send
+
+
+def _callback_generator(function: Callable[[Any], object]) -> Generator[None, Any, None]:
+    try:
+        function((yield))
+    except GeneratorExit:  # the reference was dropped first
+        return
+    except BaseException as error:
+        guard_errors.append(error)
+    yield
 
 
 def raise_guard_error() -> None:

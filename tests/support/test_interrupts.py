@@ -3,8 +3,10 @@ restored."""
 
 from __future__ import annotations
 
+import dis
 import gc
 import inspect
+import itertools
 import os
 import random
 import signal
@@ -604,6 +606,59 @@ def test_an_interrupt_while_stock_frees_what_belongs_to_a_function() -> None:
     with interrupted_in(ExactWeakKeyDictionary._remove_id):
         del key
     assert not held.values
+
+
+def test_an_interrupt_while_what_a_program_compiled_is_freed() -> None:
+    """Python drops what the callback of a weak reference raises: ours store it for the next compiled call."""
+
+    def run(held: list[Any]) -> None:
+        module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        text = f"def apply(module, x): return module(x).sin() + {len(held)}"
+        names: dict[str, Any] = {}
+        exec(text, names)
+        held += [module, compiler_core.compile(names["apply"], backend="eager"), names.pop("apply")]
+        held[1](module, torch.ones(2))
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        # Python runs handlers where a frame starts or resumes, but not where a generator is closed
+        if event == "call" and code.co_filename.startswith(package) and code.co_code[frame.f_lasti] == resume:
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            calls.append(code.co_qualname)
+            return trace if len(calls) == moment else None
+        if event == "opcode":
+            frame.f_trace_opcodes = False
+            signal.raise_signal(signal.SIGINT)
+        return None
+
+    package, resume = os.path.dirname(compiler_core.__file__), dis.opmap["RESUME"]
+    dropped: list[Any] = []
+    frame_hook.never_compile(trace.__code__)
+    after = compiler_core.compile(lambda x: x + 1, backend="eager")
+    before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    sys.unraisablehook = dropped.append
+    try:
+        for moment in itertools.count(1):
+            calls: list[str] = []
+            held: list[Any] = []
+            run(held)
+            raised = 0
+            try:
+                sys.settrace(trace)
+                held.clear()
+                sys.settrace(None)
+                after(torch.ones(2))
+            except KeyboardInterrupt:
+                raised = 1
+            finally:
+                sys.settrace(None)
+            assert raised == (len(calls) >= moment), (moment, calls, dropped)
+            if not raised:
+                break
+    finally:
+        signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = hook
+    assert moment > 3
 
 
 def test_an_interrupt_while_a_timer_of_stock_is_freed() -> None:

@@ -5,6 +5,7 @@ A record that was shown is mostly looked at in the page, which has its own copy.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import threading
@@ -88,7 +89,7 @@ def add(record: Record) -> None:
     """Notes that a record is shown."""
     key = id(record)
     _shown.pop(key, None)
-    _shown[key] = weakref.ref(record, lambda _: _shown.pop(key, None))
+    _shown[key] = weakref.ref(record, functools.partial(_shown.pop, key))
 
 
 def find(title: str) -> Record | None:
