@@ -250,7 +250,7 @@ def _name_shape_dtype(node: fx.Node) -> tuple[str, tuple[int, ...], Any]:
 #                                            add = aten.add(tangents_1, where)
 #
 # ``given_2`` is True unless ``tangents_2`` is absent.  On a GPU each tangent that is no scalar has a flag: kernels do
-# not read one that is absent (`loops/schedule/absent.py`), so that no zeros as large as logits are needed.
+# not read one that is absent (`loops/schedule/inputs.py`), so that no zeros as large as logits are needed.
 
 
 def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:

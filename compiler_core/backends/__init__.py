@@ -2,6 +2,6 @@
 
 `registry` has the backends by name; `pipeline/graph.py` runs the stages of our own ones.  `graph_cache` loads and saves
 compiled graphs (keys in `graph_key`).  `kernel_recorder` writes the results to the record, and `cuda_graphs`
-replays launches (`replay_pool`: the memory that the graphs of a function share; `replay_memory`: what a forward and its
-backward share; `use_counts`: whether a program still uses results).
+replays launches (`replay_pool`: the memory that the graphs of a function share, and whether a program still uses it;
+`replay_memory`: what a forward and its backward share).
 """

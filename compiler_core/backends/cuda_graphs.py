@@ -32,13 +32,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from compiler_core.autograd.autograd_function import new_zeros
 from compiler_core.backends.replay_memory import GraphMemory, ReplayMemory, SavedTensors
-from compiler_core.backends.replay_pool import Pool, Reserved
-from compiler_core.backends.use_counts import UseCounts, items_at
+from compiler_core.backends.replay_pool import Pool, Reserved, UseCounts, items_at
 from compiler_core.codegen.wrapper.executable import Executable
 from compiler_core.errors import Refused
 from compiler_core.hook.failures import report_failure
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.numbers import NumbersInput
+from compiler_core.loops.schedule.inputs import NumbersInput
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.support.interrupts import raised_by_handler
 from compiler_core.support.node_facts import custom_operator

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from compiler_core.backends.replay_pool import Pool, Pools, Reserved, current_pools
-from compiler_core.backends.use_counts import UseCounts, items_at
+from compiler_core.backends.replay_pool import Pool, Pools, Reserved, UseCounts, current_pools, items_at
 from compiler_core.support.tensors import storage_id
 from compiler_core.torch_private import construct_storage_from_data_pointer
 

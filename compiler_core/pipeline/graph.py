@@ -67,11 +67,9 @@ from compiler_core.loops.fuse.program_passes import fuse_horizontally, fuse_mix_
 from compiler_core.loops.fuse.rewriter import FusionRequests, FusionResult
 from compiler_core.loops.fuse.rules import fuse
 from compiler_core.loops.lower import lower
-from compiler_core.loops.schedule.absent import read_if_given
-from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
+from compiler_core.loops.schedule.inputs import NumbersInput, numbers_in_memory, read_if_given, update_in_place
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.unrolling import unroll_short_loops
-from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.pipeline.parts import compile_parts, split_host_part
 from compiler_core.records import Compile, CudaGraph
 from compiler_core.records.kernels import CacheLookup

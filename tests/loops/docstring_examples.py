@@ -38,9 +38,9 @@ from compiler_core.loops.lower import lower
 from compiler_core.loops.lower.scattering import write_in_place
 from compiler_core.loops.schedule import cpu, gpu
 from compiler_core.loops.schedule.block_sizes import choose_blocks, shape_for_triton
+from compiler_core.loops.schedule.inputs import update_in_place
 from compiler_core.loops.schedule.splitting import split_passes, split_reductions
 from compiler_core.loops.schedule.unrolling import unroll_short_loops
-from compiler_core.loops.schedule.updates import update_in_place
 from compiler_core.tools.changes.schedule_from_text import read_schedule
 
 DTYPES = {short: dtype for dtype, short in ir.SHORT.items()}

@@ -13,7 +13,7 @@ import torch
 import compiler_core
 from compiler_core.backends.cuda_graphs import replay_obstacle
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.numbers import NumbersInput, numbers_in_memory
+from compiler_core.loops.schedule.inputs import NumbersInput, numbers_in_memory
 from compiler_core.pipeline import graph
 from compiler_core.records import from_plain, to_plain
 from compiler_core.support.size_expr import Real

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.loops import ir
-from compiler_core.loops.schedule.updates import may_overwrite
+from compiler_core.loops.schedule.inputs import may_overwrite
 from compiler_core.support.operators import Fact, facts
 from compiler_core.support.size_expr import are_dense, hint, prod, span
 

@@ -1,15 +1,22 @@
-"""In-place updates: a loop that computes the new value of an input writes it to the input."""
+"""How kernels read and write the inputs of a program: updates in place, gradients that may be absent, and floats that
+change from call to call.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
 
 from compiler_core.loops import ir
 from compiler_core.loops.lower.scattering import replace_buffer
 from compiler_core.support.operators import Fact, facts
-from compiler_core.support.size_expr import are_dense
+from compiler_core.support.size_expr import are_dense, symbols_in
 from compiler_core.torch_private import OpOverload
+
+# ---------------------------------------------------------------- updates in place
 
 
 def update_in_place(program: ir.Program) -> ir.Program:
@@ -103,3 +110,102 @@ def _may_fail(program: ir.Program, step: ir.Step) -> bool:
 
 
 _CHECKS = Fact.CHECKS_VALUES | Fact.CHECKS_ON_REQUEST | Fact.DIVIDES
+
+
+# ---------------------------------------------------------------- gradients that may be absent
+
+
+def read_if_given(program: ir.Program) -> ir.Program:
+    """Makes loads of `tangents_2`, an input of a backward, depend on the flag `given_2`.
+
+        v0: f32 = load tangents_2[i0]    ->    v0: f32 = load tangents_2[i0] if given_2
+
+    So an absent gradient needs no zeros.  Tangents stay as they are if one of PyTorch's operators takes them, if a
+    result is in their memory, or if the loops that read them become C++.
+    """
+    needed = {result.buffer for result in program.results if isinstance(result, ir.TensorView)}
+    for step in program.steps:
+        is_triton = isinstance(step, ir.Loops) and program.language(step) == "triton"
+        needed.update(step.writes if is_triton else step.reads)
+    tangents = {name for name in program.inputs if name.startswith("tangents")} - needed
+    flags = {name: flag for name in tangents if (flag := name.replace("tangents", "given")) in program.inputs}
+    steps: list[ir.Step] = []
+    for step in program.steps:
+        if isinstance(step, ir.Loops) and not flags.keys().isdisjoint(step.reads):
+            body = [replace(s, given=flags.get(s.buffer, "")) if isinstance(s, ir.Load) else s for s in step.body]
+            step = replace(step, body=tuple(body))
+        steps.append(step)
+    return program.with_steps(steps)
+
+
+# ---------------------------------------------------------------- floats that change from call to call
+#
+# A recorded launch contains its arguments.  So a program whose launches are replayed (`backends/cuda_graphs.py`) has no
+# number among its inputs: they are elements of one tensor on the GPU, the last input, which is written before each
+# replay.
+
+NAME = "numbers"
+
+
+@dataclass(frozen=True)
+class NumbersInput:
+    """How the inputs of the program are made from those of the graph."""
+
+    tensors: list[int]
+    """The graph's inputs that are tensors, by their numbers."""
+    source: str
+    """A function ``numbers(inputs)`` as Python, which returns the numbers."""
+    device: str
+
+
+def numbers_in_memory(program: ir.Program) -> tuple[ir.Program, NumbersInput | None]:
+    """Returns a program that reads the floats among its inputs from a tensor, and how that is made.
+
+    The program itself and None are returned if it has no such inputs, or is not for one GPU alone.
+    """
+    names = list(dict.fromkeys(n for s in program.steps if isinstance(s, ir.Loops) for n in s.scalars))
+    devices = {buffer.device for buffer in program.buffers.values()}
+    if not names or len(devices) != 1 or not _are_all(program, names) or NAME in program.buffers:
+        return program, None
+    (device,) = devices
+    if device.type != "cuda":
+        return program, None
+    numbers = ir.Buffer(NAME, torch.float64, (len(names),), (1,), device, "input")
+    at = {name: i for i, name in enumerate(names)}
+    steps = [_with_loads(s, at) if isinstance(s, ir.Loops) else s for s in program.steps]
+    tensors = [i for i, name in enumerate(program.inputs) if name in program.buffers]
+    changed = replace(
+        program,
+        buffers=program.buffers | {NAME: numbers},
+        inputs=(*(program.inputs[i] for i in tensors), NAME),
+        steps=tuple(steps),
+        symbols={},
+        numbers={},
+    )
+    return changed, NumbersInput(tensors, _source(program, names), str(device))
+
+
+def _are_all(program: ir.Program, names: list[str]) -> bool:
+    """Whether only the arguments `names` of kernels depend on numbers."""
+    loops = [s for s in program.steps if isinstance(s, ir.Loops)]
+    calls = [s for s in program.steps if isinstance(s, ir.Call)]
+    draws = {name for call in calls for name in call.draws}
+    if any(s.symbols for s in loops) or not draws.isdisjoint(names):
+        return False
+    used = [program.results, *((call.args, tuple(call.kwargs.values())) for call in calls)]
+    sizes = [(buffer.size, buffer.stride) for buffer in program.buffers.values()]
+    return not any(symbols_in([*used, *sizes])) and not any(isinstance(n, int) for n in program.numbers.values())
+
+
+def _with_loads(loops: ir.Loops, at: dict[str, int]) -> ir.Loops:
+    def load(scalar: ir.Scalar) -> ir.Load:
+        address = ir.Address((0,) * len(loops.space), at[scalar.number.name])
+        return ir.Load(scalar.name, scalar.dtype, NAME, address, scalar.origin)
+
+    return replace(loops, body=tuple(load(s) if isinstance(s, ir.Scalar) else s for s in loops.body))
+
+
+def _source(program: ir.Program, names: list[str]) -> str:
+    unpacked = f"{', '.join(program.inputs)}, = inputs"
+    body = [unpacked, *program.definitions(set(names)), f"return [{', '.join(names)}]"]
+    return "\n    ".join(["def numbers(inputs):", *body])
