@@ -25,7 +25,7 @@ import types
 import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from compiler_core.bytecode import assemble, disassemble
 from kernel_magics.cell.names import SkeletonStatement, bound_names, contains_loop, is_future, skeleton_reason
@@ -41,16 +41,6 @@ UNIT_PLACEHOLDER = "\0unit "
 RESULT_PLACEHOLDER = "\0result"
 # Returned by a unit to `continue` or `break` the loop around it.
 CONTINUE, BREAK = 1, 2
-
-
-class Shell(Protocol):
-    """The part of IPython's InteractiveShell that is used here."""
-
-    compile: Any
-    displayhook: Any
-
-    def transform_cell(self, raw_cell: str) -> str: ...
-    def transform_ast(self, node: ast.Module) -> ast.Module: ...
 
 
 @dataclass
@@ -117,7 +107,7 @@ class Program:
         return self.skeleton.replace(co_consts=_replace_constants(self.skeleton.co_consts, constants)), results
 
 
-def parse(shell: Shell, cell: str, above: str = "") -> Program:
+def parse(shell: Any, cell: str, above: str = "") -> Program:
     """Parses a cell; raises the SyntaxError of a plain cell.
 
     `above` is a comment in place of the magic's line, so that line numbers are those that the user sees.
@@ -135,7 +125,7 @@ def parse(shell: Shell, cell: str, above: str = "") -> Program:
         return splitter.program(tree)
 
 
-def cell_number(shell: Shell) -> int:
+def cell_number(shell: Any) -> int:
     """Returns the number of the running cell, as in ``In[3]``; `execution_count` may already be one higher."""
     return int(shell.displayhook.prompt_count)
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from IPython.core.getipython import get_ipython
 
 from compiler_core.errors import BuildError
-from compiler_core.records import Guard, Record
-from compiler_core.records.differences import Comparison, SourceEdit
+from compiler_core.records import Record
+from compiler_core.records.differences import Comparison
 from kernel_magics.display import outputs, summary
 from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.page_requests import CellTask
 
 if TYPE_CHECKING:
     from kernel_magics.display.explorer import Explorer
+    from kernel_magics.run.experiments import CellExperiments
 
 
 @dataclass(frozen=True)
@@ -31,37 +32,6 @@ class Run:
     """What was changed."""
     pane: str
     """The pane that has the answer."""
-
-
-class Experiments(Protocol):
-    """What can be tried with a cell that has run."""
-
-    def choices(self) -> list[dict[str, str]]:
-        """Returns the name and the label of each experiment, and why it cannot be made; empty if it can be."""
-
-    def run_changed(
-        self,
-        label: str,
-        progress: Callable[[str, float], None],
-        marks: Sequence[tuple[str, int]] = (),
-        **changes: Any,
-    ) -> Run:
-        """Runs the cell again with other options; UsageError says why it cannot."""
-
-    def time_kernels(self, record: Record, notes: Sequence[str]) -> None:
-        """Times the kernels of the cell's record and of another run, and compares them again; `notes` are added."""
-
-    def changes(self) -> list[tuple[int, SourceEdit]]:
-        """Returns the changes of the code that may remove a problem, each with the number of the problem."""
-
-    def run_changed_code(self, number: int, progress: Callable[[str, float], None]) -> Run:
-        """Tries one of `changes`; UsageError says why it is not offered, or why the cell cannot run again."""
-
-    def run_fused(self, name: str, kernels: Sequence[str], progress: Callable[[str, float], None]) -> Run:
-        """Runs the cell again with kernels joined or split; UsageError says why it cannot."""
-
-    def run(self, name: str, guard: Guard | None, progress: Callable[[str, float], None]) -> Run:
-        """Makes an experiment; `guard` is the one that it leaves out.  UsageError says why it cannot be made."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +52,7 @@ class RecordView:
     record: Record | None = None
     both: EngineComparison | None = None
     """The comparison of two engines, if the cell ran with two."""
-    experiments: Experiments | None = None
+    experiments: CellExperiments | None = None
     """What can be tried with the cell; None if it raised."""
 
     def start(self, record: Record) -> None:
@@ -103,7 +73,7 @@ class RecordView:
     def refuse_timing(self, why: str) -> None:
         """Says why the cell cannot be timed."""
 
-    def offer_experiments(self, experiments: Experiments) -> None:
+    def offer_experiments(self, experiments: CellExperiments) -> None:
         """Lets the user run the cell again with one thing changed."""
         self.experiments = experiments
 
@@ -132,6 +102,8 @@ class RecordView:
 class NotebookView(RecordView):
     """Shows the explorer: first the progress, then the record."""
 
+    explorer: Explorer
+
     def __init__(self) -> None:
         from kernel_magics.display.explorer import Explorer
 
@@ -144,7 +116,6 @@ class NotebookView(RecordView):
         from IPython.display import display
 
         super().start(record)
-        assert self.explorer is not None
         self.explorer.on_cancel(self._interrupt)
         self._stop_following = self.explorer.follow(record)
         self._shown = display(self.explorer, display_id=True)
@@ -154,36 +125,28 @@ class NotebookView(RecordView):
         self._stop_following()
 
     def show_progress(self, text: str, share: float) -> None:
-        assert self.explorer is not None
         self.explorer.show_timing_progress(text, share)
 
     def offer_timing(self, time: CellTask) -> None:
-        assert self.explorer is not None
         self.explorer.reruns.offer_timing(time)
 
     def refuse_timing(self, why: str) -> None:
-        assert self.explorer is not None
         self.explorer.reruns.refuse_timing(why)
 
-    def offer_experiments(self, experiments: Experiments) -> None:
+    def offer_experiments(self, experiments: CellExperiments) -> None:
         super().offer_experiments(experiments)
-        assert self.explorer is not None
         self.explorer.reruns.offer_experiments(experiments)
 
     def show_run(self, run: Run) -> None:
-        assert self.explorer is not None
         self.explorer.reruns.add_run(run)
 
     def show(self, record: Record) -> None:
-        assert self.explorer is not None
         self.explorer.show_record(record, self._shown)
 
     def end(self) -> None:
-        assert self.explorer is not None
         self.explorer.end()
 
     def refresh(self) -> None:
-        assert self.explorer is not None
         self.explorer.refresh()
 
 

@@ -11,10 +11,11 @@ from compiler_core.records.plain import to_plain
 from kernel_magics.display import messages
 from kernel_magics.display.messages import CHANGE, EXPERIMENTS, FUSIONS, MAX_RUNS, TIMED_FORMS
 from kernel_magics.display.page_requests import CellTask, ChangeRefused, PageRequests
-from kernel_magics.display.record_view import Experiments, Run
+from kernel_magics.display.record_view import Run
 
 if TYPE_CHECKING:
     from kernel_magics.display.explorer import Explorer
+    from kernel_magics.run.experiments import CellExperiments
 
 _NO_INPUTS = "this record has no inputs to run again: run a cell with %%compile in this kernel"
 
@@ -26,7 +27,7 @@ class Reruns:
         self._explorer = explorer
         self._timing: PageRequests | None = None
         self._trying: PageRequests | None = None
-        self._experiments: Experiments | None = None
+        self._experiments: CellExperiments | None = None
         self._runs: list[Run] = []
         """The cell's own run, and the experiments; empty if nothing was tried."""
         self._panes: dict[str, list[str]] = {}
@@ -55,7 +56,7 @@ class Reruns:
             raise UsageError(_NO_INPUTS)
         self._timing.run(forms)
 
-    def offer_experiments(self, experiments: Experiments) -> None:
+    def offer_experiments(self, experiments: CellExperiments) -> None:
         """Shows the menu of experiments."""
         self._experiments = experiments
         self._trying = PageRequests(self._try, self._show_timing, lambda: None, "tried")

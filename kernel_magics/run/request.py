@@ -66,17 +66,10 @@ class Request:
 
     def as_text(self) -> dict[str, str]:
         """Returns the options that were given, as text for the record."""
-        backend = getattr(self.backend, "__name__", self.backend)
-        given = {"backend": backend, "target": self.target, "fullgraph": self.fullgraph, "strict": self.strict}
-        given |= {
-            "tune": self.tune,
-            "memory_curve": self.memory_curve,
-            "capture_backward": self.capture_backward,
-            "dynamic": self.dynamic,
-        }
-        given |= {"mode": self.mode, "options": self.options, "frames": self.frames, "check": self.check}
-        given |= {"measure": self.measure, "steps": self.steps}
-        given |= {name: _pairs_text(getattr(self, name)) or None for name in ("keep_apart", "force_fuse")}
+        given = {"backend": getattr(self.backend, "__name__", self.backend)}
+        given |= {name: getattr(self, name) for name in _SHOWN_AS_GIVEN}
+        for name in ("keep_apart", "force_fuse"):
+            given[name] = " ".join(",".join(pair) for pair in getattr(self, name)) or None
         given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
         given["passes"] = " ".join(f"{each.name}@{each.at}" for each in self.passes) or None
         given["edits"] = " ".join(each.name for each in self.edits) or None
@@ -85,8 +78,10 @@ class Request:
         return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
 
-def _pairs_text(pairs: tuple[tuple[str, str], ...]) -> str:
-    return " ".join(",".join(pair) for pair in pairs)
+_SHOWN_AS_GIVEN = (
+    *("target", "fullgraph", "strict", "tune", "memory_curve", "capture_backward", "dynamic", "mode", "options"),
+    *("frames", "check", "measure", "steps"),
+)
 
 
 def request_for(request: Request, engine: str, **changes: Any) -> Request:

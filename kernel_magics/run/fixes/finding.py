@@ -26,7 +26,6 @@ from kernel_magics.run.snapshots import reachable
 if TYPE_CHECKING:
     import torch
 
-_DYNAMIC_SIZES = "dynamic sizes and numbers"
 _LARGE = 10
 """What share of the peak, as a divisor, a result has that the program is tried without."""
 _REWRITTEN = frozenset[BreakReason]({"data-dependent branch", "tensor value read", "NumPy", "print"})
@@ -81,8 +80,12 @@ class FixFinder:
                     fix.edit.in_cell = fix.edit.file == self._program.filename
                     yield fix
         yield from self._blocks([n for n, problem in numbered if BLOCKS in problem._parts])
-        yield from self._dynamic([n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)])
-        yield from self._whole_step([n for n, problem in numbered if problem.is_training and STEP in problem._parts])
+        if not self._request.dynamic:
+            with_sizes = [n for n, problem in numbered if DYNAMIC.intersection(problem.remedies)]
+            yield from self._option(with_sizes, "dynamic", "dynamic sizes and numbers", sorted(DYNAMIC))
+        if self._request.engine == "core":
+            of_steps = [n for n, problem in numbered if problem.is_training and STEP in problem._parts]
+            yield from self._option(of_steps, "capture_backward", "the whole step in one graph", [STEP])
         for number, problem in numbered:
             if problem.lines and self._lines_reach(problem):
                 at = problem.lineno if problem.filename == self._program.filename else 1
@@ -123,17 +126,11 @@ class FixFinder:
         is_training = any(each.is_training for each in own)  # a step of training is what is to be compiled
         return Fix([number], edit.title, edit, disables=name) if len(own) > 1 and not is_training else None
 
-    def _dynamic(self, numbers: list[int]) -> Iterator[Fix]:
-        """Yields the change to dynamic sizes, for all problems that it is advised for."""
-        if numbers and self.can_compile_otherwise and not self._request.dynamic:
-            edit = self._option_edit(_DYNAMIC_SIZES, "dynamic")
-            yield Fix(numbers, "`dynamic=True`", edit, sorted(DYNAMIC), options={"dynamic": True})
-
-    def _whole_step(self, numbers: list[int]) -> Iterator[Fix]:
-        """Yields the change that keeps backwards and optimizers in the graph."""
-        if numbers and self.can_compile_otherwise and self._request.engine == "core":
-            edit = self._option_edit("the whole step in one graph", "capture_backward")
-            yield Fix(numbers, "`capture_backward=True`", edit, [STEP], options={"capture_backward": True})
+    def _option(self, numbers: list[int], option: str, title: str, remedies: list[str]) -> Iterator[Fix]:
+        """Yields the change that turns an option on, for all problems that it is advised for."""
+        if numbers and self.can_compile_otherwise:
+            edit = self._option_edit(title, option)
+            yield Fix(numbers, f"`{option}=True`", edit, remedies, options={option: True})
 
     def _memory(self) -> Iterator[Fix]:
         """Yields the changes that may reduce the memory at the peak: saving less for the backward, if that is most of

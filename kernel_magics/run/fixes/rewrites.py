@@ -308,13 +308,11 @@ class _OriginalLiterals(ast.NodeTransformer):
     def __init__(self, lines: list[str]) -> None:
         self._source = "\n".join(lines)
 
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+    def _literal(self, node: ast.expr) -> ast.expr:
         text = ast.get_source_segment(self._source, node) if hasattr(node, "lineno") else None
         return ast.Name(text, ast.Load()) if text and "\n" not in text else node
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        text = ast.get_source_segment(self._source, node) if hasattr(node, "lineno") else None
-        return ast.Name(text, ast.Load()) if text and "\n" not in text else node
+    visit_Constant = visit_JoinedStr = _literal
 
 
 def _comments_above(statement: ast.stmt, first: int, lines: list[str]) -> list[str]:
