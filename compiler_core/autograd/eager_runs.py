@@ -26,7 +26,7 @@ from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fx_graphs import graph_module
 from compiler_core.support.node_facts import communicates, is_random
 from compiler_core.support.recorded_calls import with_recorded_calls
-from compiler_core.support.tensors import has_own_kernels, is_wrapper, storage_id, tensors_in
+from compiler_core.support.tensors import has_own_kernels, is_wrapper, storage_id, tensors_in, without_repeats
 from compiler_core.torch_private import (
     DelayedError,
     DisableAutocast,
@@ -251,7 +251,7 @@ class SavedInput:
         if _autograd_history(self.tensor) != self.history:
             self._restore_history()
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
-            _without_repeats(self.tensor).copy_(_without_repeats(self.copy))
+            without_repeats(self.tensor.detach()).copy_(without_repeats(self.copy.detach()))
         if self.version is not None:
             unsafe_set_version_counter((self.tensor,), (self.version,))
 
@@ -270,15 +270,7 @@ def _copy_of(tensor: torch.Tensor, history: tuple[Any, ...]) -> torch.Tensor:
     if isinstance(history[0], torch.autograd.graph.Node) and not tensor._is_view():
         with torch.enable_grad():
             return tensor.clone()
-    return _without_repeats(tensor).clone()
-
-
-def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of the tensor's memory without the dimensions of stride 0, which only repeat it."""
-    part = tensor.detach()
-    for dim in range(part.dim()):
-        part = part.narrow(dim, 0, 1) if part.stride(dim) == 0 and part.shape[dim] else part
-    return part
+    return without_repeats(tensor.detach()).clone()
 
 
 def _memory_location(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -309,15 +309,12 @@ def estimated_ns(node: fx.Node) -> float:
     moved = bytes_of(node) + sum(map(bytes_of, node.all_input_nodes))
     tensor = next((t for n in (node, *node.all_input_nodes) if (t := tensor_of(n)) is not None), None)
     rates = RATES.get(tensor.device.type if tensor is not None else "cpu", RATES["cpu"])
-    return max(moved / rates.bytes, _node_operations(node) / rates.operations)
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    operations = count_operations(node.target, args, kwargs, node.meta.get("val")) or 0
+    return max(moved / rates.bytes, operations / rates.operations)
 
 
 _COUNTED_AS: dict[Any, Any] = {torch.ops.aten._addmm_activation: torch.ops.aten.addmm}
-
-
-def _node_operations(node: fx.Node) -> int:
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-    return count_operations(node.target, args, kwargs, node.meta.get("val")) or 0
 
 
 def count_operations(target: Any, args: Any, kwargs: Any, value: Any) -> int | None:

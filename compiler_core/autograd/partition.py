@@ -260,9 +260,10 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
     sources = dependencies(graph, tangents)
     flags: dict[tuple[tuple[int, ...], torch.device], fx.Node] = {}
     for node in graph.find_nodes(op="placeholder"):
-        if node.name in tangents and _is_large_on_gpu(node.meta["val"]):
+        value = node.meta["val"]
+        if node.name in tangents and value.is_cuda and value.dim() > 0:
             alone = (tangents.index(node.name),)
-            flags[alone, node.meta["val"].device] = _flag(graph, alone, node.meta["val"].device)
+            flags[alone, value.device] = _flag(graph, alone, value.device)
     masked: dict[fx.Node, fx.Node] = {}
     zeros: set[fx.Node] = set()  # what is zero if all tangents that it comes from are
     for node in list(graph.nodes):
@@ -284,10 +285,6 @@ def mask_absent(graph: fx.Graph, tangents: Sequence[str]) -> Given:
         if sources[node] and keeps_zeros and all(n in zeros for n in node.all_input_nodes if _is_tensor(n)):
             zeros.add(node)
     return {flag.name: indices for (indices, _), flag in flags.items()}
-
-
-def _is_large_on_gpu(value: torch.Tensor) -> bool:
-    return value.is_cuda and value.dim() > 0
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -17,19 +17,13 @@ def falls_through(instruction: Instruction) -> bool:
     return instruction.opname not in opset.TERMINATORS
 
 
-def depth_at_handler(instruction: Instruction) -> int:
-    """Returns the stack depth at the start of this instruction's handler."""
-    assert instruction.handler is not None
-    return instruction.handler.depth + instruction.handler.lasti + 1
-
-
 def stack_edges(instruction: Instruction, depth: int) -> Iterator[tuple[Instruction | None, int]]:
     """Yields where control can go from an instruction, and the stack depth there; None stands for the next instruction.
 
     `depth` is the stack depth before the instruction.
     """
     if instruction.handler is not None:
-        yield instruction.handler.target, depth_at_handler(instruction)
+        yield instruction.handler.target, instruction.handler.start_depth
     if instruction.target is not None:
         yield instruction.target, depth + opset.stack_effect(instruction.opname, instruction.arg, jump=True)
     if falls_through(instruction):

@@ -28,6 +28,11 @@ class Handler:
     depth: int
     lasti: bool
 
+    @property
+    def start_depth(self) -> int:
+        """The stack depth at the handler's first instruction."""
+        return self.depth + self.lasti + 1
+
 
 @dataclass(eq=False, slots=True, repr=False)
 class Instruction:

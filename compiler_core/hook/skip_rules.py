@@ -232,14 +232,6 @@ def is_generator(code: types.CodeType) -> bool:
     return bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
 
 
-def has_ambiguous_cell(code: types.CodeType) -> bool:
-    """Whether one name is both a free variable and a cell, in a comprehension that Python 3.12 inlined.
-
-    The symbolic interpreter finds cells by name and cannot tell them apart.
-    """
-    return not set(code.co_cellvars).isdisjoint(code.co_freevars)
-
-
 def is_stock_compiled(code: types.CodeType) -> bool:
     """Whether a function is what stock `torch.compile` returned: its code is a wrapper of PyTorch's."""
     return code.co_filename == _STOCK_WRAPPERS_FILE
@@ -252,7 +244,8 @@ def frame_reason(code: types.CodeType) -> str:
     reader, _ = reader_of_own_frame(code)
     if reader:
         return f"it calls {reader}(), which can read its local variables"
-    if has_ambiguous_cell(code):
+    if not set(code.co_cellvars).isdisjoint(code.co_freevars):
+        # in a comprehension that Python 3.12 inlined; the symbolic interpreter finds cells by name
         return "a comprehension and the function around it share variables of one name with inner functions"
     return ""
 

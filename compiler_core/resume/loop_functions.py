@@ -461,9 +461,7 @@ class _LoopFunction:
         loop = self.loop
         if loop.handler is None:
             return set()
-        start = loop.where[loop.handler.target]
-        depth = loop.handler.depth + loop.handler.lasti + 1
-        return {at for at, _ in loop._depths(start, depth)}
+        return {at for at, _ in loop._depths(loop.where[loop.handler.target], loop.handler.start_depth)}
 
     def _copied_handler(self, handler: Handler | None) -> Handler | None:
         if handler is None:

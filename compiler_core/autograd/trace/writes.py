@@ -28,22 +28,14 @@ aten = torch.ops.aten
 # computes the same and whose schema declares the write.
 
 
-def _batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    """Returns the three results of a batch norm by an operator whose schema declares the update of the running
-    statistics."""
-    return aten._native_batch_norm_legit(x, weight, bias, mean, var, training, momentum, eps)
-
-
 def _cudnn_batch_norm(x: torch.Tensor, *args: Any) -> Any:
-    """Returns the results of `_batch_norm`, and an empty tensor for the memory that cuDNN reserves for its backward."""
-    return *_batch_norm(x, *args), x.new_zeros((0,), dtype=torch.uint8)
+    """Returns the results of a batch norm, and an empty tensor for the memory that cuDNN reserves for its backward."""
+    return *aten._native_batch_norm_legit(x, *args), x.new_zeros((0,), dtype=torch.uint8)
 
 
 FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = {
-    aten.native_batch_norm.default: _batch_norm,
-    aten.miopen_batch_norm.default: _batch_norm,
+    aten.native_batch_norm.default: aten._native_batch_norm_legit,
+    aten.miopen_batch_norm.default: aten._native_batch_norm_legit,
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
 }
 """The replacement of each operator.  Graphs with other operators that have hidden writes are refused."""

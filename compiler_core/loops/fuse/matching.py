@@ -177,7 +177,7 @@ def _is_in_bounds(matched: AccessMatch, first: ir.Loops) -> bool:
 def _append_inner_indices(first: ir.Loops, second: ir.Loops, rows: affine.IndexMap) -> AccessMatch:
     """Adds the inner indices of `first` to `second`, which has no inner indices."""
     rank, more = len(second.space), len(first.inner)
-    units = [ir.Address(tuple(int(t == k) for t in range(rank + more))) for k in range(rank + more)]
+    units = [affine.unit_address(k, rank + more) for k in range(rank + more)]
     body = tuple(affine.substitute_indices(second.body, units[:rank], rank + more))
     wide = {k: replace(row, strides=(*row.strides, *[0] * more)) for k, row in rows.items()}
     wide |= {len(first.outer) + k: units[rank + k] for k in range(more)}

@@ -190,8 +190,8 @@ def split_size(loops: Loops, how: SizeSplit) -> Loops:
     at, inner = how.at, how.inner
     size = loops.space[at]
     rank = len(loops.space) + 1
-    rows = [_unit_address(k if k < at else k + 1, rank) for k in range(rank - 1)]
-    rows[at] = _unit_address(at, rank) * inner + _unit_address(at + 1, rank)
+    rows = [unit_address(k if k < at else k + 1, rank) for k in range(rank - 1)]
+    rows[at] = unit_address(at, rank) * inner + unit_address(at + 1, rank)
     sizes = (*loops.space[:at], size // inner, inner, *loops.space[at + 1 :])
     outer = len(loops.outer) + (1 if at < len(loops.outer) else 0)
     return Loops(loops.name, sizes[:outer], sizes[outer:], tuple(substitute_indices(loops.body, rows, rank)))
@@ -200,7 +200,7 @@ def split_size(loops: Loops, how: SizeSplit) -> Loops:
 def reorder_indices(loops: Loops, outer: Sequence[int], inner: Sequence[int]) -> Loops:
     """Returns the loops with their indices, given by number, in another order or at another level."""
     order = [*outer, *inner]
-    rows = [_unit_address(order.index(k), len(order)) for k in range(len(order))]
+    rows = [unit_address(order.index(k), len(order)) for k in range(len(order))]
     sizes = [loops.space[k] for k in order]
     body = tuple(substitute_indices(loops.body, rows, len(order)))
     return Loops(loops.name, tuple(sizes[: len(outer)]), tuple(sizes[len(outer) :]), body)
@@ -234,7 +234,8 @@ def row_major_address(sizes: Sequence[Int], at: Sequence[int], rank: int) -> Add
     return Address(tuple(strides))
 
 
-def _unit_address(k: int, rank: int) -> Address:
+def unit_address(k: int, rank: int) -> Address:
+    """Returns index number `k` itself as an address over `rank` indices."""
     return Address(tuple(int(t == k) for t in range(rank)))
 
 

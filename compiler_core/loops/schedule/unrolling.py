@@ -80,7 +80,7 @@ def _is_short(loops: ir.Loops, sizes: Sequence[Int]) -> bool:
 def _unroll_last(loops: ir.Loops, rank: int) -> ir.Loops:
     """Returns the loops with a copy of what depends on the last `rank` indices for each of their values."""
     left = len(loops.space) - rank
-    units = [ir.Address(tuple(int(t == k) for t in range(left))) for k in range(left)]
+    units = [affine.unit_address(k, left) for k in range(left)]
     taken = {s.name for s in loops.body if not isinstance(s, ir.Store)}
     points = [*itertools.product(*(range(hint(size)) for size in loops.space[left:]))]
     renamed: list[dict[str, ir.Argument]] = [{} for _ in points]
