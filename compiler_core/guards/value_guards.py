@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import uuid
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- 0.0 unlike -0.0
 
 NUMPY_NUMBERS: tuple[Any, ...] = ()
+_CONTAINERS: tuple[type, ...] = (dict, list, tuple, set, frozenset, deque)
 if (_numpy := sys.modules.get("numpy")) is not None:  # PyTorch imports numpy if it is installed
     NUMPY_NUMBERS = (_numpy.number, _numpy.bool_)
+    _CONTAINERS += (_numpy.ndarray,)
 
 
 def number_of_numpy(number: Any) -> Any:
@@ -141,7 +143,7 @@ def _constant_difference(obj: Any, value: Any) -> Found:
 def _is_of_constants(obj: Any) -> bool:
     """Whether an object is no container, or one of constants alone: the text of others may be long, or read tensors."""
     if type(obj) not in (dict, list, tuple, set, frozenset):
-        return True
+        return not issubclass(type(obj), _CONTAINERS)
     items = [*obj.keys(), *obj.values()] if type(obj) is dict else obj
     return all(type(each) in (int, float, str, bool, type(None)) for each in items)
 

@@ -57,16 +57,17 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     enters_with = before.opname == "LOAD_SPECIAL" and instruction.opname == "CALL"  # since 3.14
     if leaves_with or enters_with or of_operand:
         node = _of_operand(statement, node)
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    whole = _call_of(statement, node)
+    names = {each.id for each in ast.walk(whole) if isinstance(each, ast.Name)}
     found = [scope[name] for scope in (tx.locals, tx.cells) for name in names & scope.keys()]
-    read = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    read = {each.id for each in ast.walk(whole) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     elsewhere = read - tx.f_globals.keys() - tx.f_builtins.keys()  # a resume function gets what was made of these
     needs_graph = any(map(_is_computed, found)) if is_root else bool(found or elsewhere)
-    inside = {each.id for part in _parts(node) for each in ast.walk(part) if isinstance(each, ast.Name)}
+    inside = {each.id for part in _parts(whole) for each in ast.walk(part) if isinstance(each, ast.Name)}
     scopes = (tx.locals, tx.cells)
     needs_graph = needs_graph or any(_has_tensor(scope[n]) for scope in scopes for n in inside & scope.keys())
     earlier |= Earlier(tx.capture.graph.mode.has_drawn, bool(tx.capture.changes()))
-    objects = [*_objects(node, tx.f_globals)]
+    objects = [*_objects(whole, tx.f_globals)]
     needs_graph = needs_graph or (earlier.draws and any(map(_uses_generator, objects)))
     may_change = any(not isinstance(value, ConstantValue) for value in found) or any(map(_may_change, objects))
     needs_graph = needs_graph or (earlier.writes and may_change)
@@ -83,6 +84,14 @@ def breaking_code(tx: Interpreter, is_root: bool, earlier: Earlier) -> BreakingC
     return BreakingCode(
         text, kind, needs_graph, is_call, is_loop, ends_round, in_generator, guards_calls, has_calls, is_target
     )
+
+
+def _call_of(statement: ast.stmt, node: ast.stmt | ast.expr) -> ast.stmt | ast.expr:
+    """Returns the call of a function that an expression names; the expression itself if it is none.
+
+    To do that before the graph is to make the call there, so it must not need more than the name.
+    """
+    return next((each for each in ast.walk(statement) if isinstance(each, ast.Call) and each.func is node), node)
 
 
 def _gives_iterator(node: ast.AST) -> bool:

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.docs.imports import ROOT
-from tests.faults import real_scripts, reported, user_code
-from tests.faults.breaks import BREAKS
-from tests.faults.costs import INEXACT, MISSED, REPEATED, SAVED
-from tests.faults.divergences import DIVERGENCES
+from tests.faults import corpus
 from tests.faults.fault import MARK, Broken, Diverged, Fault, Inexact, Missed, Recompiled, Repeated, Saved
-from tests.faults.recompiles import RECOMPILES
 
 PAGE = ROOT / "docs" / "planted_faults.md"
 FAULTS: dict[str, Sequence[Fault]] = {
-    "recompile": [*RECOMPILES, *real_scripts.RECOMPILES, *reported.RECOMPILES, *user_code.RECOMPILES],
-    "graph break": [*BREAKS, *real_scripts.BREAKS, *reported.BREAKS, *user_code.BREAKS],
-    "difference of ranks": [*DIVERGENCES, *reported.DIVERGENCES],
-    "slow compile": [*REPEATED, *reported.REPEATED, *user_code.REPEATED],
-    "memory": [*SAVED, *reported.SAVED, *user_code.SAVED],
-    "inexact values": [*INEXACT, *reported.INEXACT, *user_code.INEXACT],
-    "miss of the cache": [*MISSED, *reported.MISSED, *user_code.MISSED],
+    "recompile": corpus.RECOMPILES,
+    "graph break": corpus.BREAKS,
+    "difference of ranks": corpus.DIVERGENCES,
+    "slow compile": corpus.REPEATED,
+    "memory": corpus.SAVED,
+    "inexact values": corpus.INEXACT,
+    "miss of the cache": corpus.MISSED,
 }
 
 

@@ -9,15 +9,10 @@ import sys
 import warnings
 from pathlib import Path
 
-from tests.faults import real_scripts, reported, user_code
-from tests.faults.breaks import BREAKS
+from tests.faults.corpus import BREAKS, RECOMPILES
 from tests.faults.fault import Broken, Recompiled
-from tests.faults.recompiles import RECOMPILES
 
-OF_ALL: list[Recompiled | Broken] = [
-    *RECOMPILES, *BREAKS, *real_scripts.RECOMPILES, *real_scripts.BREAKS, *reported.RECOMPILES, *reported.BREAKS,
-    *user_code.RECOMPILES, *user_code.BREAKS,
-]  # fmt: skip
+OF_ALL: list[Recompiled | Broken] = [*RECOMPILES, *BREAKS]
 FAULTS = [each for each in OF_ALL if each.happens_on("torch")]
 
 

@@ -6,15 +6,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.faults import real_scripts, reported, user_code
-from tests.faults.breaks import BREAKS as OF_KINDS
 from tests.faults.checks import errors
+from tests.faults.corpus import BREAKS
 from tests.faults.fault import Broken
 from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.records.texts import wrong_lines
 from tests.sampling import few_of_stock
 
-BREAKS = [*OF_KINDS, *real_scripts.BREAKS, *reported.BREAKS, *user_code.BREAKS]
 CASES = [(fault, engine) for engine in ENGINES for fault in BREAKS]
 IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
 

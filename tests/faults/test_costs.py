@@ -9,15 +9,10 @@ import torch
 import compiler_core
 from compiler_core.records import Record
 from compiler_core.tools.questions.compare import compare
-from tests.faults import costs, reported, user_code
+from tests.faults.corpus import INEXACT, MISSED, REPEATED, SAVED
 from tests.faults.fault import Fault, Inexact, Missed, Repeated, Saved
 from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.sampling import few_of_stock
-
-REPEATED = [*costs.REPEATED, *reported.REPEATED, *user_code.REPEATED]
-SAVED = [*costs.SAVED, *reported.SAVED, *user_code.SAVED]
-INEXACT = [*costs.INEXACT, *reported.INEXACT, *user_code.INEXACT]
-MISSED = [*costs.MISSED, *reported.MISSED, *user_code.MISSED]
 
 
 def lines(items: tuple[str, ...] | list[str]) -> list[int]:

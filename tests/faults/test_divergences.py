@@ -6,8 +6,7 @@ import pytest
 
 from compiler_core.tools.ranks.comparison import RankComparison, compare_rank_facts
 from compiler_core.tools.ranks.facts import rank_facts
-from tests.faults import reported
-from tests.faults.divergences import DIVERGENCES
+from tests.faults.corpus import DIVERGENCES
 from tests.faults.fault import Diverged
 from tests.faults.harness import ENGINES, Engine, changed, run
 from tests.sampling import few_of_stock
@@ -19,7 +18,7 @@ def compared(script: str, title: str, engine: Engine) -> RankComparison:
     return compare_rank_facts([rank_facts(record, f"rank {number}", number) for number, record in ranks])
 
 
-CASES = [(fault, engine) for engine in ENGINES for fault in [*DIVERGENCES, *reported.DIVERGENCES]]
+CASES = [(fault, engine) for engine in ENGINES for fault in DIVERGENCES]
 IDS = [f"{fault.title} - {engine}" for fault, engine in CASES]
 
 

@@ -16,15 +16,12 @@ from compiler_core.tools.questions.advice import LINES, REMEDIES
 from compiler_core.tools.questions.problems import find_problems
 from compiler_core.tools.questions.what_failed import what_failed
 from tests.docs import recompiles
-from tests.faults import real_scripts, reported, user_code
 from tests.faults.checks import errors
+from tests.faults.corpus import RECOMPILES
 from tests.faults.fault import Change, Recompiled
 from tests.faults.harness import ENGINES, Engine, Run, changed, run
-from tests.faults.recompiles import RECOMPILES as OF_KINDS
 from tests.records.texts import wrong_lines
 from tests.sampling import always, few_of_stock
-
-RECOMPILES = [*OF_KINDS, *real_scripts.RECOMPILES, *reported.RECOMPILES, *user_code.RECOMPILES]
 
 
 def remedies_of(fault: Recompiled) -> set[str]:

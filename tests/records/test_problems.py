@@ -110,7 +110,12 @@ def of_text(x: torch.Tensor, how: str) -> torch.Tensor:
         (scaled, [lambda c: c(x, 3), without_grad], "expected", "call the function in one grad mode"),
         (of_set, [lambda c: c(x, {"a"}), lambda c: c(x, {"a", "b"})], "costly", "Pass a set that does not change."),
         (width, [lambda c: c(x, linears[0]), lambda c: c(x, linears[1])], "expected", "if it is another module"),
-        (of_dict, [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})], "costly", "all of its keys"),
+        (
+            of_dict,
+            [lambda c: c(x, {"a": 1}), lambda c: c(x, {"a": 1, "b": 2})],
+            "costly",
+            "the same keys, in one order",
+        ),
         (of_list, [lambda c: c(x, [x]), lambda c: c(x, [x, x])], "costly", "Each length of"),
         (of_function, [lambda c: c(x, len), lambda c: c(x, print)], "costly", "is another one in some calls"),
         (of_text, [lambda c: c(x, "up"), lambda c: c(x, "down")], "costly", "Each value of `how` is compiled once"),

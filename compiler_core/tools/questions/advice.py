@@ -165,10 +165,10 @@ REMEDIES: dict[str, str] = {
     "calls, or in none.",
     "a value at first": "{names} {is_} None in some calls only, and both cases are compiled once.  Give {it} a value "
     "before the first call.",
-    "one length": "Each length of {names} is compiled once.  Use the same number of items, or stack the tensors into "
-    "one tensor.",
-    "all keys": "Each set of keys of {names} is compiled once.  Give the dict all of its keys, in one order, before "
-    "the first call.",
+    "one length": "Each length of {names} is compiled once.  Use the same number of items in all calls; "
+    "if they are tensors, they can be stacked into one tensor.",
+    "all keys": "Each set of keys of {names} is compiled once.  Let {it} have the same keys, in one order, in all "
+    "calls.",
     "no growing dict": "The keys of {names} change again and again, and the code is compiled for one set of keys.  "
     "Use the dict outside of the compiled function, and pass in what the function needs of it.",
     "no growing list": "The length of {names} changes, and the code is compiled for one length.  "
@@ -265,11 +265,10 @@ def remedies(
     return [each for each in all_found if not each.is_nothing] or all_found
 
 
-def difference_to_avoid(cause: Recompile, situation: Callable[[FailedGuard], Situation]) -> FailedGuard:
-    """Returns the first difference from the nearest compile for which something needs to change; if none does, the
-    first."""
+def differences_to_avoid(cause: Recompile, situation: Callable[[FailedGuard], Situation]) -> list[FailedGuard]:
+    """Returns the differences from the nearest compile for which something needs to change; if none does, all."""
     all_failed: list[FailedGuard] = [cause, *cause.besides]
-    return next((each for each in all_failed if _remedy_key(each, situation(each)) not in NOTHING_TO_CHANGE), cause)
+    return [each for each in all_failed if _remedy_key(each, situation(each)) not in NOTHING_TO_CHANGE] or all_failed
 
 
 def _covered(conditions: list[str]) -> str:

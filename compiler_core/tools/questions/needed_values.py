@@ -29,6 +29,14 @@ def needs_number(line: str, name: str) -> bool:
     return any(_is_read(node, name) for place in _places(statement) for node in ast.walk(place))
 
 
+def is_compared(line: str, name: str) -> bool:
+    """Returns whether a line compares a number; with what, it does not say.  The arguments are those of
+    `needs_number`."""
+    statement = statement_of(line.strip())
+    comparisons = (node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Compare))
+    return any(_is_read(node, name) for comparison in comparisons for node in ast.walk(comparison))
+
+
 def function_lines(lines: Mapping[int, str], lineno: int) -> list[str]:
     """Returns the lines of the function around a line, as far as their indentation tells; `lines` by number."""
     start = lineno

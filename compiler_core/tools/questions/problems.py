@@ -44,7 +44,7 @@ from compiler_core.tools.questions.advice import (
     Situation,
     advice_after,
     checked_text,
-    difference_to_avoid,
+    differences_to_avoid,
     remedies,
     sentences,
     shown_name,
@@ -55,7 +55,13 @@ from compiler_core.tools.questions.advice import (
 from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 from compiler_core.tools.questions.memory import is_view
-from compiler_core.tools.questions.needed_values import function_lines, needs_number, parameters, variables_of_loops
+from compiler_core.tools.questions.needed_values import (
+    function_lines,
+    is_compared,
+    needs_number,
+    parameters,
+    variables_of_loops,
+)
 from compiler_core.tools.questions.what_failed import what_failed
 from compiler_core.tools.stack_values import calls_are_nested, passed_alone, statement_of
 
@@ -616,11 +622,10 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         return _situation(record, frame, compile_, failed, passed or failed.name)
 
     found = remedies(cause, situation, compile_.id, is_inside, passed)
-    named = difference_to_avoid(cause, situation)
-    differences = [cause, *cause.besides]
+    to_avoid, differences = differences_to_avoid(cause, situation), [cause, *cause.besides]
     resized = next(filter(_is_of_parameter, differences), None)
-    named = resized or named
-    names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in differences))
+    named = resized or to_avoid[0]
+    names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in to_avoid))
     is_in_library = bool(library_of(frame.filename)) and not _has_operations(compile_)
     is_generated = cause.aspect == "identity" and has_generated_name(cause.source)
     is_of_rounds = bool(frame.carried) and {each.key for each in found} == {"one case"}
@@ -646,7 +651,7 @@ def _recompile(record: Record, frame: Frame, compile_: Compile, cause: Recompile
         (is_at_one_read and not divided.computes_from(frame), "expected", _NO_TENSORS),
         (raises(compile_), "expected", _RAISES),
         (frame.limit_reached, "blocking", of_remedies),
-        (all(_is_carried(frame, each) for each in differences), "expected", _CARRIED.format(names)),
+        (all(_is_carried(frame, each) for each in to_avoid), "expected", _CARRIED.format(names)),
         (_is_another_item(record, frame, cause), "expected", _ANOTHER_ITEM.format(shown_name(cause.name))),
         (is_in_library and divided.goes_with_call(compile_), "expected", _OF_BROKEN_CALL),
         (resized is not None, "expected", _OTHER_MODULE),
@@ -745,7 +750,7 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     later = having[having.index(compile_) + 1 :] if compile_ in having else []
     is_last = all(is_symbolic and _cases(each, failed) for each in later)
     is_one_case = bool(cases) and any(_has_symbols(each, failed) for each in having)
-    is_needed = bool(cases) or (failed.aspect == "value" and _is_number_needed(record, failed))
+    is_needed = bool(cases) or (failed.aspect == "value" and _is_number_needed(record, compile_, failed))
     conditions = tuple(_conditions(compile_, failed, name))
     case = condition_text(cases[0], failed.source, name) if is_one_case else ""
     return Situation(
@@ -766,10 +771,17 @@ def _cases(compile_: Compile, failed: FailedGuard) -> list[str]:
     return [f"{s.source} == {s.became}" for s in compile_.symbols if s.source in sources and s.became is not None]
 
 
-def _is_number_needed(record: Record, failed: FailedGuard) -> bool:
-    """Whether the function that reads a number needs it itself, as far as its lines say."""
+def _is_number_needed(record: Record, compile_: Compile, failed: FailedGuard) -> bool:
+    """Whether the function that reads a number needs it itself, as far as its lines say.
+
+    What a line compares it with is no tensor if the line has no operation in the graph.
+    """
     if failed.type not in ("int", "float"):
         return False
+    line = failed.line
+    if line and is_compared(record.line_text(line), failed.name) and _has_operations(compile_):
+        graphs = {graph.id for graph in compile_.captured_graphs}
+        return not any(line in edge.sources and edge.made.partition("#")[0] in graphs for edge in compile_.edges)
     return any(needs_number(line, failed.name) for line in _function_lines(record, failed.line))
 
 
@@ -952,11 +964,12 @@ class _DividedGraphs:
                 caller = called_from.setdefault(_key(break_), compile_.frame)
                 between = range(caller + 1, compile_.frame if record.engine == "torch" else 0)
                 ran = [c for id_ in between if id_ in self._frames for c in self._frames[id_].compiles]
+                keys = self._keys_with_origin(self._frames[compile_.frame], break_)
                 if compile_.outcome != "compiled" or self._computes_before(compile_) or any(map(_has_operations, ran)):
-                    self._before.add(_key(break_))
+                    self._before |= keys
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
                 if compile_.outcome != "compiled" or is_library or self._computes_after(break_):
-                    self._after.add(_key(break_))
+                    self._after |= keys
                     callees |= {(line.filename, line.function) for line in break_.stack[1:]}
         # a function that is compiled by itself since its caller has a graph break in it
         for compile_ in record.compiles:
@@ -975,6 +988,17 @@ class _DividedGraphs:
             return ""
         is_known = break_.is_last or break_.resumes
         return "nothing is computed after it" if is_known else "no graph is compiled after it"
+
+    def _keys_with_origin(self, frame: Frame, break_: GraphBreak) -> set[_Key]:
+        """Returns the keys of a break, and of those before it that it goes with: without them it would not be there."""
+        keys = {_key(break_)}
+        while break_.is_consequence or self.enters_what_a_break_made(frame, break_):
+            resumed = self._compiles.get(frame.resumes or "")
+            if resumed is None or not resumed.breaks or _key(resumed.breaks[-1]) in keys:
+                break
+            frame, break_ = self._frames[resumed.frame], resumed.breaks[-1]
+            keys.add(_key(break_))
+        return keys
 
     def goes_with_call(self, compile_: Compile) -> bool:
         """Whether a function of a library was compiled by itself only since the user's line that calls it has a break.

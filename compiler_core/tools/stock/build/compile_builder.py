@@ -97,7 +97,7 @@ class CompileBuilder:
     def guard_index(self) -> GuardIndex:
         """The guards, as reasons for recompiles name them."""
         if self._guard_index.guards is not self.compile.guards:
-            self._guard_index = GuardIndex(self.compile.guards)
+            self._guard_index = GuardIndex(self.compile.guards, self.empty_dicts)
         return self._guard_index
 
     def close(self, strings: dict[int, str], names: Callable[[str], str]) -> None:

@@ -161,11 +161,17 @@ class _Known:
         return found
 
 
+_Keys = list[tuple[str, Guard]]
+"""The keys of a dict, in order, with the guards on them."""
+
+
 class GuardIndex:
     """The guards of a compile, by what reasons for recompiles name."""
 
-    def __init__(self, guards: Sequence[Guard]) -> None:
+    def __init__(self, guards: Sequence[Guard], empty_dicts: Collection[str] = ()) -> None:
+        """`empty_dicts`: the sources of dicts that are checked to be empty."""
         self.guards = guards
+        self._empty_dicts = empty_dicts
         self._by_code: dict[str, Guard] = {}
         self._of_tensors: dict[str, Guard] = {}
         self._aliasing: Guard | None = None
@@ -185,6 +191,20 @@ class GuardIndex:
                 found[with_keys(key[1], found), key[2]] = key[3]
         return found
 
+    @functools.cached_property
+    def dicts(self) -> dict[str, _Keys]:
+        """The keys of the dicts all of whose keys are guarded, in order, with their guards."""
+        found: dict[str, dict[int, tuple[str, Guard]]] = {each: {} for each in self._empty_dicts}
+        for guard in self.guards:
+            if guard.kind == "EQUALS_MATCH" and (key := _KEY.match(guard.code)):
+                found.setdefault(key[1], {})[int(key[2])] = key[3], guard
+        return {source: [keys[i] for i in sorted(keys)] for source, keys in found.items()}
+
+    def keys_of(self, source: str) -> _Keys | None:
+        """Returns the keys of a dict that a reason names; None if they are not known."""
+        wanted = _without_root(source)
+        return next((keys for each, keys in self.dicts.items() if _without_root(each) == wanted), None)
+
     def find(self, failed: FailedGuard) -> Guard | None:
         """Returns the guard that a reason is about."""
         if failed.kind == "ALL_DIFFERENT":
@@ -200,21 +220,19 @@ class GuardIndex:
 def recompile_of(
     reasons: Sequence[MissedEntry],
     guards_of: Mapping[str, GuardIndex],
-    guards: Sequence[Guard],
+    now: GuardIndex,
     symbols: Sequence[Symbol],
-    empty_dicts: Collection[str] = (),
 ) -> Recompile:
     """Returns the cause of a recompile.
 
     Args:
         reasons: Dynamo's reasons, at least one.
         guards_of: the guards of the compiles that did not fit, by their ids.
-        guards, symbols: those of the new compile.
-        empty_dicts: the sources of dicts of which it checks that they are empty.
+        now, symbols: the guards and symbols of the new compile.
     """
-    known, none = _Known.of(guards, symbols), GuardIndex(())
+    known, none = _Known.of(now.guards, symbols), GuardIndex(())
     completed = [
-        _complete(each, guards_of.get(each.compile, none), known, guards, empty_dicts, is_compared=i < _MAX_COMPARED)
+        _complete(each, guards_of.get(each.compile, none), known, now, is_compared=i < _MAX_COMPARED)
         for i, each in enumerate(reasons)
     ]
     entries = [entry for entry, _ in completed]
@@ -227,8 +245,7 @@ def _complete(
     entry: MissedEntry,
     index: GuardIndex,
     known: _Known,
-    guards: Sequence[Guard],
-    empty_dicts: Collection[str],
+    now: GuardIndex,
     is_compared: bool,
 ) -> tuple[MissedEntry, bool]:
     """Adds what else differs; also returns whether all other guards are known to hold.
@@ -236,10 +253,10 @@ def _complete(
     Args:
         entry: the compile that did not fit, with what Dynamo reports.
         index: its guards.
-        known, guards, empty_dicts: of the new compile.
+        known, now: of the new compile.
         is_compared: whether to compare them.
     """
-    is_compared = is_compared and bool(guards)
+    is_compared = is_compared and bool(now.guards)
     (first,) = entry.failed
     reported = index.find(first)
     if reported is not None:
@@ -260,12 +277,19 @@ def _complete(
         first.expected, first.got, first.type = ONE_AT_CAPTURE, f"another {of_class[3]}", of_class[3]
     _fill(first, known)
     if reported is not None and reported.kind == "DICT_LENGTH" and first.expected == "0" and not first.got:
-        _fill_key(first, guards)
-    if first.kind == "DICT_LENGTH":
-        is_empty = any(_without_root(each) == _without_root(first.source) for each in empty_dicts)
-        _fill_keys(first, index.guards, guards, is_empty)
+        _fill_key(first, now.guards)
+    if first.kind in ("DICT_LENGTH", "DICT_KEYS"):
+        _fill_keys(first, index, now)
     found, is_checked = [], bool(is_compared and index.guards)
+    for source, keys in index.dicts.items() if is_compared else ():
+        if _without_root(source) == _without_root(first.source):
+            continue  # what is reported says how it differs
+        is_checked = is_checked and source in now.dicts
+        if difference := _keys_difference(keys, now.dicts.get(source, keys)):
+            found.append(_of_keys(source, difference, keys or now.dicts[source]))
     for guard in index.guards if is_compared else ():
+        if _KEY.match(guard.code) and guard.kind == "EQUALS_MATCH":
+            continue  # compared as a whole
         if guard is reported and guard.kind != "TENSOR_MATCH":
             continue
         if guard.kind == "NO_TENSOR_ALIASING" and first.kind == "ALL_DIFFERENT":
@@ -380,18 +404,31 @@ def _fill(failed: FailedGuard, known: _Known) -> None:
         failed.type = _type_of(failed.expected)
 
 
-def _fill_keys(failed: FailedGuard, before: Sequence[Guard], now: Sequence[Guard], is_empty: bool) -> None:
-    """Names the keys of a dict, if all are guarded, where Dynamo reports its length; and the line that reads them.
-
-    `is_empty`: that of the new compile has none.
-    """
-    old, new = (_guards_of_keys(guards, failed.source) for guards in (before, now))
-    for _, guard in (old or new)[:1]:
+def _fill_keys(failed: FailedGuard, before: GuardIndex, now: GuardIndex) -> None:
+    """Names the keys of a dict, if all are guarded, where Dynamo reports its length or the first key that differs; and
+    the line that reads them."""
+    old, new = before.keys_of(failed.source) or [], now.keys_of(failed.source)
+    for _, guard in (old or new or [])[:1]:
         failed.line, failed.caller = guard.line, guard.caller
-    if (new or is_empty) and str(len(old)) == failed.expected:
+    is_whole = failed.kind == "DICT_KEYS" or str(len(old)) == failed.expected
+    if is_whole and new is not None and (difference := _keys_difference(old, new)):
         failed.aspect, failed.kind, failed.subject = "keys", "DICT_KEYS", ""
-        failed.expected, failed.got = (f"[{', '.join(key for key, _ in found)}]" for found in (old, new))
+        failed.expected, failed.got = difference.expected, difference.got
         failed.__post_init__()
+
+
+def _keys_difference(expected: _Keys, got: _Keys) -> Mismatch | None:
+    """Returns how the keys of a dict differ; None if they are the same."""
+    before, after = (f"[{', '.join(key for key, _ in keys)}]" for keys in (expected, got))
+    return Mismatch("keys", before, after) if before != after else None
+
+
+def _of_keys(source: str, difference: Mismatch, keys: _Keys) -> FailedGuard:
+    """Returns the difference of the keys of a dict, at the line that reads one of them."""
+    ((_, guard), *_) = keys
+    failed = failed_guard("DICT_KEYS", guard.code, source, difference, "dict")
+    failed.line, failed.caller = guard.line, guard.caller
+    return failed
 
 
 def _fill_key(failed: FailedGuard, now: Sequence[Guard]) -> None:
@@ -401,16 +438,6 @@ def _fill_key(failed: FailedGuard, now: Sequence[Guard]) -> None:
         failed.aspect, failed.kind, failed.item, failed.subject = "key", "DICT_CONTAINS", found[1], ""
         failed.expected, failed.got = "absent", "present"
         failed.__post_init__()
-
-
-def _guards_of_keys(guards: Sequence[Guard], source: str) -> list[tuple[str, Guard]]:
-    """Returns the keys of a dict that are guarded, in order, with their guards."""
-    found: dict[int, tuple[str, Guard]] = {}
-    for guard in guards:
-        key = _KEY.match(guard.code) if guard.kind == "EQUALS_MATCH" else None
-        if key and _without_root(key[1]) == _without_root(source):
-            found[int(key[2])] = key[3], guard
-    return [found[i] for i in sorted(found)]
 
 
 def _current_values(condition: str, known: _Known) -> str:

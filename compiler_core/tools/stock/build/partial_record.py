@@ -121,7 +121,7 @@ class PartialRecord:
         if not reasons:
             return None
         compile_ = builder.compile
-        cause = recompile_of(reasons, guards, compile_.guards, compile_.symbols, builder.empty_dicts)
+        cause = recompile_of(reasons, guards, builder.guard_index, compile_.symbols)
         return _with_names(cause, self.names(compile_))
 
     def names(self, compile_: Compile) -> Callable[[str], str]:

@@ -1,0 +1,205 @@
+"""Planted faults in what scripts have besides their models: caches, meters, averages of weights, logs, schedules."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Broken, Change, Recompiled
+
+RECOMPILES = [
+    Recompiled(
+        "a cache of rows that drops the oldest",
+        """
+from collections import OrderedDict
+
+class Cache:
+    def __init__(self):
+        self.rows = OrderedDict()
+
+    def put(self, key, value):
+        self.rows[key] = value  # the fault
+        if len(self.rows) > 2:
+            self.rows.popitem(last=False)
+
+cache = Cache()
+
+def program(x, key):
+    cache.put(key, x * 2)
+    return sum(cache.rows.values())
+
+def run(call):
+    for step in range(4):
+        call(torch.ones(3) * step, step)
+""",
+        "cache.rows",
+        "keys",
+        "[0, 1]",
+        "[1, 2]",
+        (
+            Change(
+                "no growing dict",
+                {
+                    "program(x, key):\n    cache.put(key, x * 2)\n    return sum(cache.rows.values())": "program(x):\n"
+                    "    return x * 2",
+                    "call(torch.ones(3) * step, step)": "cache.put(step, call(torch.ones(3) * step))",
+                },
+            ),
+        ),
+        compiles=4,
+        is_confirmed=False,  # another key is passed, too
+    ),
+    Recompiled(
+        "an average of weights that starts as None",
+        """
+import copy
+
+class Average:
+    def __init__(self):
+        self.shadow = None
+
+    def update(self):
+        if self.shadow is None:  # the fault
+            self.shadow = copy.deepcopy(model.state_dict())
+        for name, value in model.state_dict().items():
+            self.shadow[name] = self.shadow[name] * 0.9 + value * 0.1
+
+model = torch.nn.Linear(3, 3)
+average = Average()
+
+def program(x):
+    y = model(x)
+    average.update()
+    return y.relu()
+
+def run(call):
+    with torch.no_grad():
+        for _ in range(2):
+            call(torch.ones(2, 3))
+""",
+        "average.shadow",
+        "value",
+        "None",
+        "an OrderedDict",
+        (Change("a value at first", {"self.shadow = None": "self.shadow = copy.deepcopy(model.state_dict())"}),),
+        compiles=3,  # with the rest after the graph break
+        breaks=1,
+        stock=None,  # which captures nothing in the first call
+    ),
+    Recompiled(
+        "a warm-up that a property of a configuration compares",
+        """
+from dataclasses import dataclass
+
+@dataclass
+class Config:
+    warmup: int = 5
+    step: int = 0
+
+    @property
+    def is_warm(self):
+        return self.step >= self.warmup  # the fault
+
+class Net(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.proj = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        y = self.proj(x)
+        return y + x if self.config.is_warm else y
+
+config = Config()
+program = Net(config)
+
+def run(call):
+    for step in range(4):
+        config.step = step
+        call(torch.arange(6.0).reshape(2, 3))
+""",
+        "self.config.step",
+        "value",
+        "0",
+        "1",
+        (Change("few values", {"config.step = step": "config.step = 0"}, engines=("torch",)),),
+        remedy="symbolic number",
+        stock={"compiles": 4, "remedy": "few values"},
+    ),
+]
+
+BREAKS = [
+    Broken(
+        "a value that is read as a context manager ends",
+        """
+import contextlib
+
+@contextlib.contextmanager
+def counted(stats):
+    stats["steps"] = stats.get("steps", 0) + 1
+    try:
+        yield
+    finally:
+        stats["norms"] = int(stats["norm"].item())  # the fault
+
+stats = {}
+
+def program(x):
+    with counted(stats):
+        y = x.sin()
+        stats["norm"] = y.norm() * 10
+    return y * 2
+""",
+        "tensor value read",
+        'int(stats["norm"].item())',
+        "read the value after",
+        {'int(stats["norm"].item())': 'stats["norm"]'},
+        stock={"grade": "blocking"},
+    ),
+    Broken(
+        "a generator that averages what it is sent",
+        """
+def averager():
+    total, count = 0.0, 0
+    while True:
+        value = yield total / max(count, 1)
+        total, count = total + value, count + 1
+
+average = averager()
+next(average)
+
+def program(x):
+    y = x.sin()
+    mean = average.send(y.sum())  # the fault
+    return y - mean
+""",
+        "unsupported attribute",
+        "average.send",
+        "No change is known",
+        {"average.send(y.sum())": "y.sum()"},
+        stock={"reason": "generator"},
+    ),
+    Broken(
+        "a mean of each layer that is written to a log",
+        """
+import io
+
+log = io.StringIO()
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(x).relu()
+            log.write(f"layer {i}: {x.mean():.3f}")  # the fault
+        return x
+
+program = Encoder()
+""",
+        "print",
+        'log.write(f"layer {i}: {x.mean():.3f}")',
+        "after the compiled function",
+        {'log.write(f"layer {i}: {x.mean():.3f}")': "x = x * 2"},
+        stock={"grade": "blocking"},
+    ),
+]
