@@ -149,6 +149,28 @@ def test_what_the_program_keeps_is_held_until_the_end_of_the_backward(engine: An
     assert engine == "torch" or {held.owner for held in kept} == {"self.outputs"}
 
 
+class Maps(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[torch.Tensor] = []
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x @ x.t()
+        attention = scores.softmax(-1)
+        self.maps.append(attention)
+        scores = attention * 2
+        self.last = scores
+        return scores.sum()
+
+
+@pytest.mark.parametrize(("engine", "backend"), [("core", "cpp"), ("torch", "aot_eager")])
+def test_a_later_line_that_keeps_a_value_names_its_owner(engine: Any, backend: str) -> None:
+    peak = peak_of(trained(engine, backend, Maps(), torch.randn(600, 32, requires_grad=True)))
+    owners = [held.owner for held in peak.held if held.kind == "result" and held.bytes == 600 * 600 * 4]
+    assert sorted(owners) == ["self.last", "self.maps"]
+
+
 def test_of_stocks_kernels_only_what_the_forward_leaves_is_known(tmp_path: Path) -> None:
     """Its kernels fuse operations, so that a sum of their results would be many times too large."""
 

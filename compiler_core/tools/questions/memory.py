@@ -296,8 +296,8 @@ def _owners(
     places = {node.key: node.place for node in captured.graph.nodes}
     inputs = [node.key for node in captured.graph.nodes if node.op == "placeholder"]
     lines = ItemLines(compile_)
-    for key in _outputs(captured):  # stock does not say where it puts a result: the line that computes it does
-        places[key] = places.get(key) or kept_in(lines.text(lines.line_of(captured.item(key))))
+    for key in _outputs(captured):  # stock does not say where it puts a result: the lines that compute and keep it do
+        places[key] = places.get(key) or _keeper(lines, captured.item(key))
     owners: dict[ItemId, str] = {}
     if forward is not None:
         owners.update((forward.item(key), places.get(each, "")) for key, each in results.items())
@@ -308,6 +308,15 @@ def _owners(
                 if key and places[source]:
                     owners[backward.item(base)] = f"the gradient of {places[source]}"
     return owners
+
+
+def _keeper(lines: ItemLines, item: ItemId) -> str:
+    """Returns the object in which the lines of a function keep a value; empty if they keep it in none."""
+    file, made = lines.line_of(item)
+    numbered = lines.file_lines().get(file, {})
+    texts = [numbered.get(number, "") for number in range(1, max(numbered, default=0) + 1)]
+    at = keeping_line(texts, made, "")
+    return kept_in(lines.text((file, made))) or (kept_in(texts[at - 1]) if at else "")
 
 
 def kept_in(line: str) -> str:
@@ -338,6 +347,8 @@ def keeping_line(lines: Sequence[str], made: int, owner: str) -> int:
     for number, line in enumerate(lines[made - 1 :] if made else (), made):
         if line.lstrip().startswith(("def ", "async def ", "class ")):
             break
+        if number > made and _assigns(line, name):
+            break
         if kept_in(line) and _names_it(line, name):
             return number
     return 0
@@ -349,6 +360,14 @@ def _keeps_literal(line: str) -> bool:
         case ast.Assign(value=ast.Constant() | ast.List() | ast.Dict() | ast.Tuple()):
             return True
     return False
+
+
+def _assigns(line: str, name: str) -> bool:
+    """Whether a line gives another value to a variable."""
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(statement_of(line.strip()) or ast.Pass())
+    )
 
 
 def _names_it(line: str, name: str) -> bool:
