@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.fault import Broken, Change, Recompiled
+from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repeated
 
 RECOMPILES = [
     Recompiled(
@@ -201,5 +201,147 @@ program = Encoder()
         "after the compiled function",
         {'log.write(f"layer {i}: {x.mean():.3f}")': "x = x * 2"},
         stock={"grade": "blocking"},
+    ),
+]
+
+REPEATED = [
+    Repeated(
+        "Euler steps over a dict of weights",
+        """
+WEIGHTS = {"a": torch.full((3, 3), 0.1), "b": torch.full((3, 3), 0.2)}
+
+def drift(y, t):
+    hidden = (y @ WEIGHTS["a"] + t).tanh()  # the fault
+    return hidden @ WEIGHTS["b"]
+
+def program(x):
+    y, t = x, 0.0
+    while t < 0.95:
+        y = y + 0.1 * drift(y, t)
+        t += 0.1
+    return y
+""",
+        10,
+        "drift",
+        compiles=2,
+    ),
+    Repeated(
+        "experts that all see each token",
+        """
+class Expert(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(3, 6)
+        self.down = torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.down(torch.nn.functional.silu(self.up(x)))  # the fault
+
+experts = torch.nn.ModuleList(Expert() for _ in range(9))
+
+def program(x):
+    return sum(expert(x) for expert in experts)
+""",
+        9,
+        "Expert.forward",
+    ),
+    Repeated(
+        "residual blocks in a nested Sequential",
+        """
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.LayerNorm(3), torch.nn.Linear(3, 3), torch.nn.GELU())
+
+    def forward(self, x):
+        return x + self.body(x)  # the fault
+
+model = torch.nn.Sequential(*(torch.nn.Sequential(Residual(), Residual()) for _ in range(4)))
+
+def program(x):
+    return model(x).mean()
+""",
+        8,
+        "Residual.forward",
+        compiles=2,
+    ),
+]
+
+INEXACT = [
+    Inexact(
+        "a norm of squares that overflows",
+        """
+def program(x):
+    large = x.half() * 200
+    squares = large * large  # the fault
+    return squares.sum().sqrt().float() * x
+""",
+        repair={"x.half()": "x"},
+    ),
+    Inexact(
+        "a logarithm of a softmax that underflows",
+        """
+def program(x):
+    probabilities = (x * 100).softmax(-1)
+    loss = probabilities.log()  # the fault
+    return loss @ x.t()
+""",
+        repair={"probabilities.log()": "(x * 100).log_softmax(-1)"},
+    ),
+]
+
+MISSED = [
+    Missed(
+        "an activation from a configuration",
+        """
+config = {"act": "relu" if rank == 0 else "tanh"}
+
+def program(x):
+    return getattr(torch, config["act"])(x) * 2  # the fault
+""",
+        "graph",
+        "relu",
+        "tanh",
+        {'"relu" if rank == 0 else "tanh"': '"relu"'},
+    ),
+    Missed(
+        "a dtype from a configuration",
+        """
+def program(x):
+    return (x * 2).sin()  # the fault
+
+def run(call):
+    call(torch.ones(6, 4, dtype=torch.float64 if rank else torch.float32))
+""",
+        "inputs[0]",
+        "float32",
+        "float64",
+        {"torch.float64 if rank else torch.float32": "torch.float32"},
+    ),
+    Missed(
+        "a number of layers",
+        """
+def program(x):
+    for _ in range(2 + rank):
+        x = x.sin()  # the fault
+    return x
+""",
+        "graph",
+        "sin",
+        "sin",
+        {"2 + rank": "2"},
+    ),
+    Missed(
+        "the number of threads",
+        """
+torch.set_num_threads(1 + rank)
+
+def program(x):
+    return (x * 2).sin()  # the fault
+""",
+        "thread",
+        "1",
+        "2",
+        {"1 + rank": "1"},
     ),
 ]

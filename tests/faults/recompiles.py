@@ -570,7 +570,6 @@ def run(call):
         "5",
         "6",
         (Change("dynamic numbers", options={"dynamic": True}),),
-        stock={"name": "args[1]"},  # Dynamo puts another function around it
     ),
     Recompiled(
         "a dict that becomes empty",

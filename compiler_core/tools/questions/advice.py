@@ -128,11 +128,11 @@ REMEDIES: dict[str, str] = {
     "NumPy number": "Arithmetic on a NumPy number is done at capture, so each of its values is compiled once.  Pass "
     "`{name}.item()`, for which a symbol can stand.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
-    "program, or an operation in it, makes this comparison{bounds}.  Pass only inputs of one kind{padding} or remove "
+    "program or an operation in it makes this comparison{bounds}.  Pass only inputs of one kind{padding} or remove "
     "the comparison.",
-    "value of a break": "{names} {is_} computed before the graph break.  If {they} {is_} read from a tensor, or can "
-    "be one (torch.rand(()) in place of random.random()), compute with the tensor (torch.where for a branch): the "
-    "graph break goes, and this compile with it.",
+    "value of a break": "{names} {is_} computed before the graph break.  Keep {it} a tensor if that is possible "
+    "(torch.rand(()) in place of random.random(), torch.where for a branch): the graph break goes, and with it this "
+    "compile.",
     "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
     "by its class, and read its message outside of the compiled function.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
@@ -196,7 +196,7 @@ REMEDIES: dict[str, str] = {
 }
 """What to do, by kind.  ``{names}``: the objects that differ; ``{name}``: the first of them; ``{item}``: the key,
 setting, condition or other object; ``{compile}``: the new compile; ``{covered}``: the calls that it serves;
-``{is_}``, ``{has}``, ``{requires}``, ``{it}``, ``{they}``: the verb and the pronouns for the objects;
+``{is_}``, ``{has}``, ``{requires}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``, ``{bounds}``: that way out, and that
 reason, if the condition is on a size; ``{tensor}``: that way out, if nothing is known to need the number itself;
 ``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient;
@@ -307,7 +307,7 @@ def _remedy(
         compile=compile_id,
         marks=marks,
         padding=", such as by padding," if is_of_size else "",
-        bounds=", as bounds of mark_dynamic do" if is_of_size else "",
+        bounds=", or mark_dynamic has such a bound" if is_of_size else "",
         detached=f"; where none is needed, pass `{found[0]}.detach()`" if is_leaf and is_argument else "",
         frozen="; weights that are not to change can be left out of the optimizer" if is_weight else "",
         tensor="" if needs_number else ", or a tensor in place of the number",
@@ -316,7 +316,6 @@ def _remedy(
         has="have" if len(found) > 1 else "has",
         requires="require" if len(found) > 1 else "requires",
         it="them" if len(found) > 1 else "it",
-        they="they" if len(found) > 1 else "it",
     )
     without = _SYMBOL.format(compile=compile_id, covered=covered) if key in DYNAMIC else ""
     return Remedy(key, text[:1].upper() + text[1:], list(dict.fromkeys(lines)), without)

@@ -17,7 +17,13 @@ from compiler_core.tools.stock.build.memory_budget import MemoryBudget
 from compiler_core.tools.stock.build.missed_entries import recompile_of
 from compiler_core.tools.stock.read.breaks.stack_names import expressions_on_stack, is_of_result, stack_names
 from compiler_core.tools.stock.read.trace_event import TraceEvent
-from compiler_core.tools.stock.read.wrapped_calls import argument_names, arguments_of_call, called_class, with_arguments
+from compiler_core.tools.stock.read.wrapped_calls import (
+    argument_names,
+    arguments_of_call,
+    called_class,
+    parameter_names,
+    with_arguments,
+)
 from compiler_core.tools.stock.source_files import SourceFiles
 
 _FIRST_SKIPPED = -1_000_000
@@ -132,8 +138,21 @@ class PartialRecord:
             return functools.partial(named, names=stack_names(self._expressions_on_stack(frame), guards))
         if is_around_call(frame.filename):
             of_call = arguments_of_call(compile_.caller.text) if compile_.caller else {}
-            return functools.partial(with_arguments, names=self._argument_names.get(frame.id) or of_call)
+            inside = self._argument_names.get(frame.id) or self._parameters_inside(frame, compile_)
+            return functools.partial(with_arguments, names=inside or of_call)
         return str
+
+    def _parameters_inside(self, frame: Frame, compile_: Compile) -> dict[str, str]:
+        """Returns the names of ``args[0]`` and so on of the function of the user's that is called, such as one that
+        `torch.no_grad` decorates."""
+        files = {source.id: source.name for source in self.record.sources}
+        for line in dict.fromkeys(guard.line for guard in compile_.guards if guard.line):
+            id_, _, number = line.rpartition("#")
+            if files.get(id_, frame.filename) != frame.filename:
+                lines = self.lines.lines_of_file(files[id_])
+                if names := parameter_names(lines, frame.name.rpartition(".")[2], int(number)):
+                    return names
+        return {}
 
     def is_of_result(self, compile_: Compile, break_: GraphBreak) -> bool:
         """Returns whether a break is at a method of what an earlier break in its line has left."""

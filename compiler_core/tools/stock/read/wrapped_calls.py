@@ -62,6 +62,25 @@ def arguments_of_call(line: str) -> dict[str, str]:
     return {f"args[{i}]": ast.unparse(each) for i, each in enumerate(given) if isinstance(each, simple)}
 
 
+def parameter_names(lines: Sequence[str], name: str, lineno: int) -> dict[str, str]:
+    """Returns the names of ``args[0]`` and so on, as a function has them that a decorator calls with ``*args``.
+
+    Args:
+        lines: those of the file.
+        name: that of the function.
+        lineno: one of its lines.
+    """
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name and node.lineno <= lineno <= (node.end_lineno or 0):
+            parameters = [*node.args.posonlyargs, *node.args.args]
+            return {f"args[{i}]": parameter.arg for i, parameter in enumerate(parameters)}
+    return {}
+
+
 def _forward(classes: dict[str, ast.ClassDef], name: str) -> ast.FunctionDef | None:
     """Returns the last definition of ``forward`` in a class or in its bases of the same file."""
     if name not in classes:
