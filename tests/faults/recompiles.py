@@ -570,6 +570,7 @@ def run(call):
         "5",
         "6",
         (Change("dynamic numbers", options={"dynamic": True}),),
+        logs={"name": "args[1]"},  # Dynamo's function around it has the name of another script's
     ),
     Recompiled(
         "a dict that becomes empty",

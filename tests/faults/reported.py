@@ -827,6 +827,7 @@ def program(x):
         "or read the value after the compiled function has returned",
         {"    SUMS.append(zlib.crc32(y.numpy().tobytes()))  # the fault\n": ""},
         problems=2,
+        stock={"problems": 1},  # the other one goes with it
     ),
     Broken(
         "batches that the compiled function fetches",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,20 @@ def test_a_compile_and_its_recompile(tmp_path: Path) -> None:
     assert captured.after[0].startswith("cos float32[")
     assert captured.after[0] != "cos float32[6]"  # the size became symbolic
     assert found.of("changed", "guard")
+
+
+@pytest.mark.parametrize("engine", ["core", "torch"])
+def test_a_setting_that_differs_is_named_once(engine: str, tmp_path: Path) -> None:
+    first = recorded(tmp_path, BEFORE, engine)
+    torch.use_deterministic_algorithms(True)
+    try:
+        second = recorded(tmp_path, BEFORE, engine)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    (changed,) = compare(first, second).of("changed", "guard")
+    before, after = Counter(changed.before), Counter(changed.after)
+    name = "use of deterministic algorithms"
+    assert (before - after, after - before) == ({f"{name} off": 1}, {f"{name} on": 1})
 
 
 def test_the_same_record_has_no_difference(tmp_path: Path) -> None:

@@ -94,10 +94,15 @@ def _breaks(side: ComparedRun) -> Iterator[LineFact]:
 
 
 def _guards(side: ComparedRun) -> Iterator[LineFact]:
+    settings: dict[str, None] = {}
     for compile_ in side.compiles:
         for guard in compile_.guards:
+            if guard.kind == "GLOBAL_STATE":
+                settings |= dict.fromkeys(guard.expected.split(", "))
+                continue
             code = guard.code if side.same_process else _ADDRESS.sub(r"\1\2...", guard.code)
             yield LineFact(side.line_of(guard.line), code)
+    yield from (LineFact(UNKNOWN_LINE, setting) for setting in settings)
 
 
 def _operations(pane: str) -> Callable[[ComparedRun], Iterator[LineFact]]:

@@ -965,7 +965,10 @@ class _DividedGraphs:
                 between = range(caller + 1, compile_.frame if record.engine == "torch" else 0)
                 ran = [c for id_ in between if id_ in self._frames for c in self._frames[id_].compiles]
                 keys = self._keys_with_origin(self._frames[compile_.frame], break_)
-                if compile_.outcome != "compiled" or self._computes_before(compile_) or any(map(_has_operations, ran)):
+                # a module of PyTorch's around it may have been compiled before, and computes what no compile here shows
+                is_inside = any(library_of(line.filename) == "torch" for line in break_.stack[:-1])
+                computes = self._computes_before(compile_) or any(map(_has_operations, ran))
+                if compile_.outcome != "compiled" or computes or is_inside:
                     self._before |= keys
                 is_library = library_of(self._frames[compile_.frame].filename)  # what its caller computes is not known
                 if compile_.outcome != "compiled" or is_library or self._computes_after(break_):

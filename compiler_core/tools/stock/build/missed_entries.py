@@ -8,12 +8,10 @@ one that both have holds.
 from __future__ import annotations
 
 import functools
-import json
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from compiler_core.records import FailedGuard, Guard, MissedEntry, Recompile, Symbol
 from compiler_core.records.recompiles import (
@@ -31,7 +29,7 @@ from compiler_core.tools.stock.read.recompile_reasons import (
     class_name,
     failed_guard,
     keys_difference,
-    setting_name,
+    settings_of,
     size_as_call,
     too_small,
 )
@@ -54,7 +52,6 @@ _EMPTY = re.compile(r"not (.+)$")
 _ARRAY = re.compile(r"_+from_numpy\((.+)\)$")
 """The source of an array of NumPy, or of one number, which Dynamo guards as the tensor of its memory."""
 _TYPE = re.compile(r"_*check_type_id\((.+), (\d+)\), type=(.+)$")
-_STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt
 }  # fmt: skip
@@ -82,7 +79,7 @@ class _Known:
     types: dict[str, str]
     objects: dict[str, str]
     """The ids of objects of classes that are none of Python's own."""
-    state: dict[str, Any]
+    settings: dict[str, str]
     sizes: Mapping[str, float]
     """The values of symbolic sizes and numbers."""
     aliases: list[tuple[str, str]] = field(default_factory=list)
@@ -113,8 +110,8 @@ class _Known:
                 known.lengths[length[0]] = length[1]
             elif found := _OBJECT.match(guard.code):
                 known.objects[found[1]] = found[2]
-            elif found := _STATE.match(guard.code):
-                known.state = _state(found[1])
+            elif settings := settings_of(guard.code):
+                known.settings = settings
             elif found := _value(guard):
                 known.values[found[1]] = found[2]
         return known
@@ -461,8 +458,8 @@ def _type_of(constant: str) -> str:
 
 def _differences(guard: Guard, known: _Known) -> list[Mismatch] | None:
     """Returns for which facts a guard does not hold for the call; None if it is not known whether it holds."""
-    if found := _STATE.match(guard.code):
-        return list(_state_differences(_state(found[1]), known.state)) if known.state else None
+    if settings := settings_of(guard.code):
+        return list(_setting_differences(settings, known.settings)) if known.settings else None
     code = _code(guard)
     if code in known.codes or any(code.replace(other, one) in known.codes for other, one in known.aliases):
         return []
@@ -545,32 +542,7 @@ def _extents(text: str) -> list[int | None]:
     return [int(each) if each.isdecimal() else None for each in filter(None, text.split(", "))]
 
 
-def _state(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _state_differences(expected: dict[str, Any], got: dict[str, Any]) -> Iterator[Mismatch]:
-    for key in sorted(expected):
-        if key in got and expected[key] != got[key]:
-            item = setting_name(key)
-            shown = [_shown_setting(each) for each in (expected[key], got[key])]
-            if key == "default_dtype":
-                shown = [_DTYPES.get(each, each) for each in shown]
-            yield Mismatch("setting", shown[0], shown[1], item=item)
-
-
-_DTYPES = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
-"""The numbers that PyTorch's C++ has for dtypes, of those that can be the default."""
-
-
-def _shown_setting(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, dict) and isinstance(value.get("enabled"), list):  # autocast, by type of device
-        dtypes = [str(each) for each, is_on in zip(value.get("dtype", ()), value["enabled"], strict=False) if is_on]
-        return ", ".join(_DTYPES.get(each, each) for each in dtypes) or "off"
-    return str(value)
+def _setting_differences(expected: dict[str, str], got: dict[str, str]) -> Iterator[Mismatch]:
+    for name in sorted(expected):
+        if name in got and expected[name] != got[name]:
+            yield Mismatch("setting", expected[name], got[name], item=name)

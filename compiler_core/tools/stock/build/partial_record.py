@@ -146,11 +146,12 @@ class PartialRecord:
         """Returns the names of ``args[0]`` and so on of the function of the user's that is called, such as one that
         `torch.no_grad` decorates."""
         files = {source.id: source.name for source in self.record.sources}
+        called = {name.rpartition(".")[2] for name in frame.name.split(" or ")}
         for line in dict.fromkeys(guard.line for guard in compile_.guards if guard.line):
             id_, _, number = line.rpartition("#")
             if files.get(id_, frame.filename) != frame.filename:
                 lines = self.lines.lines_of_file(files[id_])
-                if names := parameter_names(lines, frame.name.rpartition(".")[2], int(number)):
+                if names := parameter_names(lines, called, int(number)):
                     return names
         return {}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler_core.records import Guard, Span, limits
 from compiler_core.tools.stock.read.guard_meaning import guard_meaning
+from compiler_core.tools.stock.read.recompile_reasons import settings_of
 from compiler_core.tools.stock.read.source_names import shown_source
 
 _LEAF = re.compile(r"([| ]*)\+- ([A-Z][A-Z_0-9]+)(?:: (.*))?$")
@@ -82,6 +83,8 @@ def expected_value(code: str) -> str:
     if identity := _IDENTITY.match(code):
         name = (identity[2] or "").removeprefix("<class '").removesuffix("'>")
         return name if identity[1] == "type" else f"the object at capture ({name})"
+    if settings := settings_of(code):
+        return ", ".join(f"{name} {value}" for name, value in settings.items())
     if key := _KEY.match(code):
         return f"{'no ' if key[1] else ''}{key[2]}"
     _, equals, value = code.rpartition(" == ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
 from compiler_core.records.recompiles import AT_CAPTURE, ENTRY_OF_OURS, ONE_AT_CAPTURE, Mismatch, keys_mismatch
@@ -100,6 +101,30 @@ _SETTINGS = {"num_threads": "number of threads", "deterministic_algorithms": "us
 def setting_name(key: str) -> str:
     """Returns the name of one of PyTorch's settings: ``grad mode`` for ``grad_mode``."""
     return _SETTINGS.get(key, key.removesuffix("_state").replace("_", " "))
+
+
+_STATE = re.compile(r"_*check_global_state\(\) against (\{.*\})$")
+_DTYPES = {"5": "torch.float16", "6": "torch.float32", "7": "torch.float64", "15": "torch.bfloat16"}
+"""The numbers that PyTorch's C++ has for dtypes, of those that can be the default."""
+
+
+def settings_of(code: str) -> dict[str, str]:
+    """Returns PyTorch's settings that the check of its global state compares with, as text; none for another check."""
+    found = _STATE.match(code)
+    try:
+        state = json.loads(found[1]) if found else {}
+    except ValueError:
+        return {}
+    return {setting_name(key): _shown_setting(key, state[key]) for key in sorted(state)}
+
+
+def _shown_setting(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict) and isinstance(value.get("enabled"), list):  # autocast, by type of device
+        dtypes = [str(each) for each, is_on in zip(value.get("dtype", ()), value["enabled"], strict=False) if is_on]
+        return ", ".join(_DTYPES.get(each, each) for each in dtypes) or "off"
+    return _DTYPES.get(str(value), str(value)) if key == "default_dtype" else str(value)
 
 
 _BACKEND = re.compile(

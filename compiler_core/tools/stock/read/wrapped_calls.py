@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from compiler_core.records import Guard
 from compiler_core.records.capture import AROUND_CALL
@@ -62,12 +62,12 @@ def arguments_of_call(line: str) -> dict[str, str]:
     return {f"args[{i}]": ast.unparse(each) for i, each in enumerate(given) if isinstance(each, simple)}
 
 
-def parameter_names(lines: Sequence[str], name: str, lineno: int) -> dict[str, str]:
+def parameter_names(lines: Sequence[str], names: Collection[str], lineno: int) -> dict[str, str]:
     """Returns the names of ``args[0]`` and so on, as a function has them that a decorator calls with ``*args``.
 
     Args:
         lines: those of the file.
-        name: that of the function.
+        names: one of them is that of the function.
         lineno: one of its lines.
     """
     try:
@@ -75,7 +75,7 @@ def parameter_names(lines: Sequence[str], name: str, lineno: int) -> dict[str, s
     except (SyntaxError, ValueError):
         return {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == name and node.lineno <= lineno <= (node.end_lineno or 0):
+        if isinstance(node, ast.FunctionDef) and node.name in names and node.lineno <= lineno <= (node.end_lineno or 0):
             parameters = [*node.args.posonlyargs, *node.args.args]
             return {f"args[{i}]": parameter.arg for i, parameter in enumerate(parameters)}
     return {}
