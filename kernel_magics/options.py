@@ -62,7 +62,10 @@ ARGUMENTS: tuple[Decorator, ...] = (
         "--memory-budget", type=float, metavar="SHARE", help="share of the saved bytes to keep for backward, 0 to 1"
     ),
     argument(
-        "--capture-backward", action="store_true", help="keep loss.backward() and steps of optimizers in the graph"
+        "--capture-backward",
+        action=argparse.BooleanOptionalAction,
+        help="keep loss.backward() and steps of optimizers in the graph, or not; if neither is given, a cell with both "
+        "is one graph",
     ),
     argument("--memory-curve", action="store_true", help="record bytes saved and time cost at other memory budgets"),
     argument("--keep-apart", action="append", metavar="A,B", help="two graph nodes that must not share a kernel"),

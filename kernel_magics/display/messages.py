@@ -40,6 +40,7 @@ CORE_FORMS: dict[str, dict[str, Any]] = {
     "core": {},
     "core:reduce-overhead": {"mode": "reduce-overhead"},
     "core:capture-backward": {"capture_backward": True},
+    "core:no-capture-backward": {"capture_backward": False},
     "core:memory-budget=0.5": {"memory_budget": 0.5},
 }
 """The forms of Cutaway's compiler in which a cell can be timed, with their options."""

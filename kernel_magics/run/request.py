@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Guard, Record
-from kernel_magics.cell.parse import Unit
+from kernel_magics.cell.parse import Program, Unit
+from kernel_magics.cell.training import takes_training_step
 from kernel_magics.display.record_view import warn
 from kernel_magics.run import stock
 from kernel_magics.startup import version_trial
@@ -29,7 +30,8 @@ class Request:
     frames: bool = False
     memory_budget: float = 1.0
     memory_curve: bool = False
-    capture_backward: bool = False
+    capture_backward: bool | None = None
+    """Whether a backward stays in the graph; None: not said (`with_whole_step`)."""
     save: str | None = None
     engine: str = "core"
     leaves_open: bool = dataclasses.field(default=False, compare=False)
@@ -82,6 +84,20 @@ _SHOWN_AS_GIVEN = (
     *("target", "fullgraph", "strict", "tune", "memory_curve", "capture_backward", "dynamic", "mode", "options"),
     *("frames", "check", "measure", "steps"),
 )
+
+
+def with_whole_step(request: Request, program: Program, namespace: Mapping[str, Any]) -> Request:
+    """Returns the request for a program: a step of training is one graph if no option says whether it is.
+
+    Not if an option or a pass is about the partition of a graph into a forward and a backward, if another engine's
+    graphs are compared with ours, or if the backend is not ours: it may not know `torch.autograd.grad`.
+    """
+    of_halves = request.memory_budget < 1 or request.memory_curve or any(p.at == "backward" for p in request.passes)
+    is_open = request.capture_backward is None and request.engine == "core" and not of_halves
+    if not is_open or request.backend not in (None, "cpp", "triton"):
+        return request
+    whole = takes_training_step([program.skeleton, *program.units], namespace)
+    return dataclasses.replace(request, capture_backward=whole)
 
 
 def request_for(request: Request, engine: str, **changes: Any) -> Request:
@@ -141,7 +157,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             steps=request.steps,
             memory_budget=request.memory_budget,
             memory_curve=request.memory_curve,
-            capture_backward=request.capture_backward,
+            capture_backward=bool(request.capture_backward),
             mode=request.mode or "default",
             keep_apart=request.keep_apart,
             force_fuse=request.force_fuse,

@@ -68,6 +68,57 @@ def test_training_loop_compiles_its_body_once(magics: InteractiveShell) -> None:
     assert backward
 
 
+TRAINED = """import torch
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(net.parameters(), 0.1)
+batches = [torch.full((4, 3), float(i)) for i in range(3)]"""
+TRAINING = """
+for step in batches:
+    optimizer.zero_grad()
+    loss = net(step).square().sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())"""
+IN_A_FUNCTION = """
+def train(rows):
+    optimizer.zero_grad()
+    loss = net(rows).square().sum()
+    loss.backward()
+    optimizer.step()
+    return loss
+for rows in batches:
+    train(rows)"""
+
+
+def reasons_of_breaks(magics: InteractiveShell, cell: str) -> list[str]:
+    result, _, _ = run(magics, cell)
+    result.raise_error()
+    return [each.reason for compile_ in kernel_magics.last_record().compiles for each in compile_.breaks]
+
+
+@pytest.mark.parametrize("training", [TRAINING, IN_A_FUNCTION, "\n[train(rows) for rows in batches]"])
+def test_a_step_of_training_in_a_cell_is_one_graph(magics: InteractiveShell, training: str) -> None:
+    run(magics, TRAINED + IN_A_FUNCTION)
+    assert set(reasons_of_breaks(magics, "%%compile" + training)) <= {"print"}
+    record = kernel_magics.last_record()
+    assert [c.id for c in record.compiles if c.kernels] == ["0/0"]
+    assert [problem.grade for problem in record.problems] == ["expected"] * ("print" in training)
+    assert record.options["capture_backward"] == "True"
+
+
+@pytest.mark.parametrize("options", ["--no-capture-backward", "--memory-budget 0.5", "--backend eager"])
+def test_a_step_of_training_is_divided_where_that_is_asked_for(magics: InteractiveShell, options: str) -> None:
+    run(magics, TRAINED)
+    assert "backward" in reasons_of_breaks(magics, f"%%compile {options}{TRAINING}")
+
+
+def test_a_backward_without_a_step_has_a_graph_of_its_own(magics: InteractiveShell) -> None:
+    run(magics, TRAINED)
+    backward_alone = "%%compile\nfor step in batches:\n    net(step).square().sum().backward()"
+    assert reasons_of_breaks(magics, backward_alone) == ["backward"]
+    assert any(c.partition for c in kernel_magics.last_record().compiles)
+
+
 def test_error_stops_run_all_and_shows_one_traceback(magics: InteractiveShell) -> None:
     text = "x = torch.ones(3)\nif x.sum() > 0:\n    x = x + 1\ndef f(a):\n    return a / 0\n\nf(1)\nx = None"
     _, shown, _ = run(magics, "# %%compile\n" + text)

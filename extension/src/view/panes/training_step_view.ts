@@ -68,7 +68,7 @@ export class TrainingStepView extends LinkedContent {
 
   /** The forms in which the step may take less time or memory than it does now. */
   private forms(): string[] {
-    const ways = this.step.isWhole ? ["core"] : ["core:capture-backward", "core:memory-budget=0.5"];
+    const ways = this.step.isWhole ? ["core:no-capture-backward"] : ["core:capture-backward", "core:memory-budget=0.5"];
     const onGpu = this.compile.kernels.some(({ device }) => device?.startsWith("cuda"));
     return onGpu ? [...ways, "core:reduce-overhead"] : ways;
   }
