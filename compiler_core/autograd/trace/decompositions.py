@@ -442,6 +442,15 @@ def _same_dtype(*tensors: torch.Tensor) -> bool:
     return len({t.dtype for t in tensors}) == 1
 
 
+@register_decomposition(aten.lerp.Scalar)
+def lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
+    """Has three operations where the weight is small, as in optimizers; PyTorch's decides on that in the kernel."""
+    is_small = _same_dtype(start, end) and start.dtype in (torch.float32, torch.float64) and abs(weight) < 0.5
+    return start + weight * (end - start) if is_small else _lerp_of_floats(start, end, weight)
+
+
+_lerp_of_floats = _for_floats_only(functools.partial(_pytorch_decomposition, aten.lerp.Scalar))
+
 DECOMPOSED_IF: dict[OpOverload, Callable[..., bool]] = {
     # eager's kernel rounds tensors of several types to the common type first
     aten.addcmul.default: lambda x, *others: not x.is_complex() and _same_dtype(x, *others),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,15 +45,20 @@ from compiler_core.support.tensors import gradient_function, is_dense, new_like,
 from compiler_core.support.transform_levels import unwrapped
 from compiler_core.torch_private import (
     DisableAutocast,
+    DisableTorchFunction,
     FakeTensorMode,
     FunctionalTensor,
+    OpOverload,
     disable_current_modes,
     set_grad_enabled,
 )
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
 
-
+_OF_PYTORCH = (types.BuiltinFunctionType, OpOverload)
+"""The types of functions that call no code of the user."""
+_unnoted = DisableTorchFunction
+"""`make_fx` has a mode that notes each function.  Where decompositions read attributes, it takes longer than they."""
 _CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
 _DRAWS_IN_PLACE = frozenset(
     ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
@@ -245,13 +251,14 @@ class FunctionalRun(fx.Interpreter):
             *_, self._casts_are_cached = args
         if (custom := replaced_calls.mutating_operator(target)) is not None:
             return replaced_calls.call_functionally(custom, args, kwargs)
-        with as_in_eager(target):
+        with as_in_eager(target), _unnoted() if isinstance(target, _OF_PYTORCH) else contextlib.nullcontext():
             return super().call_function(replaced_calls.FUNCTIONS.get(target, target), args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in replaced_calls.METHODS:
             return replaced_calls.METHODS[target](*args, **kwargs)
-        return super().call_method(target, args, kwargs)
+        with _unnoted():
+            return super().call_method(target, args, kwargs)
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
         """A decomposition of aten.bernoulli.p, the functional form of bernoulli_ (and so of dropout).
