@@ -934,7 +934,6 @@ def run(program):
         "grad mode off",
         "grad mode on",
         {"rank == 0": "True"},
-        stock={"here": '"grad_mode":false', "others": '"grad_mode":true'},
     ),
     Diverged(
         "images in channels_last on one rank",

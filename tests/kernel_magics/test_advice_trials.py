@@ -19,6 +19,7 @@ from kernel_magics.display.interrupt import Interrupt
 from kernel_magics.display.record_view import RecordView
 from kernel_magics.display.static_html import html
 from kernel_magics.run.experiments import CellExperiments
+from kernel_magics.run.fixes import trial
 from kernel_magics.run.fixes.finding import repeated_class
 from kernel_magics.run.fixes.trial import Fixes
 from tests.cases.branches import BRANCHES
@@ -166,7 +167,7 @@ def test_a_backward_that_cannot_be_captured_is_not_offered(magics: InteractiveSh
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo reads it
 @pytest.mark.parametrize("engine", ENGINES)
-def test_compiling_each_block_is_tried(magics: InteractiveShell, engine: str) -> None:
+def test_compiling_each_block_is_tried(magics: InteractiveShell, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     magics.run_cell(f"{SETUP}\nnet = Net()").raise_error()
     found, record = experiments(magics, engine, "out = net(x).sum()")
     step = next(e for c in record.compiles for e in c.events if e.end is not None and e.stage != "run")
@@ -183,6 +184,11 @@ def test_compiling_each_block_is_tried(magics: InteractiveShell, engine: str) ->
     assert magics.user_ns["Block"].forward is forward
     run = found.run_changed_code(0, no_progress)  # again: nothing is left of the first time
     assert run.record.compile_ns > 0
+    monkeypatch.setattr(trial, "from_cache", lambda compile_: True)
+    found.try_advice(no_progress)
+    (slow,) = [each for each in record.problems if each.kind == "slow compile"]
+    assert slow.tried[-1].outcome == "not tried"  # such a time refutes nothing
+    assert "Compile the repeated block" in slow.advice
 
 
 class Outer(torch.nn.Module):

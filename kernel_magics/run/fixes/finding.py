@@ -56,6 +56,11 @@ class Fix:
     """What is put around each compiled function, or around the forward of `block`."""
 
     @property
+    def is_timed(self) -> bool:
+        """Whether it is the time of compiling that it should reduce."""
+        return BLOCKS in self.remedies
+
+    @property
     def is_of_code(self) -> bool:
         """Whether the text of the program changes."""
         return not (self.options or self.lines or self.block or self.around)

@@ -174,7 +174,7 @@ class Fixes:
         before = self._record
         try:
             record = self._changed_run(fix, state, expected, printed, progress)
-            if fix.block is not None and self._request.engine == "torch" and before.compile_ns < _LOADING_COUNTS_NS:
+            if fix.is_timed and self._request.engine == "torch" and before.compile_ns < _LOADING_COUNTS_NS:
                 before = self._compiled_again(fix, state, printed, progress)
         except (_Differs, UsageError) as error:
             outcome: TrialOutcome = "wrong" if isinstance(error, _Differs) else "not tried"
@@ -351,7 +351,7 @@ class Fixes:
         known = {total.name: total for total in record.comparison.totals}
         compiles = Total(COMPILES, *(float(_compiles(each)) for each in (self._record, record)))
         counted = [known[name] for name in ("graph breaks", "graphs", SECONDS) if name in known]
-        trial = AdviceTrial(fix.change, "helps", "", fix.remedies, [compiles, *counted], fix.block is not None)
+        trial = AdviceTrial(fix.change, "helps", "", fix.remedies, [compiles, *counted], fix.is_timed)
         trial.outcome, trial.why = self._outcome(fix, problem, record)
         return trial
 
@@ -362,9 +362,9 @@ class Fixes:
         before, after = totals.get("graphs", (0, 0))
         if before and not after:
             return "does not help", "nothing would be compiled"
-        if fix.block is not None:
+        if fix.is_timed:
             if any(from_cache(each) for each in record.compiles):
-                return "does not help", "its kernels came from the cache, so its time says nothing"
+                return "not tried", "its kernels came from the cache, so its time says nothing"
             seconds = next(total for total in record.comparison.totals if total.name == SECONDS)
             is_faster = FASTER * (seconds.after or 0.0) < (seconds.before or 0.0)
             return ("helps" if is_faster else "does not help"), ""
