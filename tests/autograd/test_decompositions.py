@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+import compiler_core
 from compiler_core.autograd.trace.decompositions import (
     im2col,
     pixel_shuffle,
@@ -53,3 +54,16 @@ def test_windows_and_shuffled_pixels() -> None:
     for x in (torch.randn(2, 8, 3, 5).to(memory_format=torch.channels_last), torch.empty(2, 4, 0, 6)):
         assert pixel_shuffle(x, 2) is NotImplemented
     assert im2col(torch.ones(1, 1, 4, 4).long(), (2, 2), (1, 1), (0, 0), (1, 1)) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    ("weights", "compiles"), [((0.9, 0.6, 0.3, 0.01, -0.2), 1), ((0.1, 0.01, 0.3), 1), ((0.1, 0.9, 0.3), 2)]
+)
+def test_a_weight_of_lerp_that_changes(weights: tuple[float, ...], compiles: int) -> None:
+    """The first ones are those of an average of weights that warms up."""
+    x, y = torch.randn(50), torch.randn(50)
+    with compiler_core.record() as record:
+        compiled = compiler_core.compile(lambda w: torch.lerp(x, y, w), fullgraph=True, dynamic=True)
+        for weight in weights:
+            torch.testing.assert_close(compiled(weight), torch.lerp(x, y, weight))
+    assert len(record.compiles) == compiles

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from compiler_core.autograd.trace import patches
+from compiler_core.support.fx_symbols import hint
 from compiler_core.support.node_facts import squeeze_reduced_dims
 from compiler_core.support.operators import Fact, like_argument, operators_with
 from compiler_core.support.tensors import HALF_TYPES
@@ -444,8 +445,12 @@ def _same_dtype(*tensors: torch.Tensor) -> bool:
 
 @register_decomposition(aten.lerp.Scalar)
 def lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
-    """Has three operations where the weight is small, as in optimizers; PyTorch's decides on that in the kernel."""
-    is_small = _same_dtype(start, end) and start.dtype in (torch.float32, torch.float64) and abs(weight) < 0.5
+    """Has three operations where the weight is small, as in optimizers; PyTorch's decides on that in the kernel.
+
+    A symbolic weight that is small gets a guard.  One that is not, as while an average of weights warms up, gets none.
+    """
+    of_floats = _same_dtype(start, end) and start.dtype in (torch.float32, torch.float64)
+    is_small = of_floats and abs(hint(weight)) < 0.5 and abs(weight) < 0.5
     return start + weight * (end - start) if is_small else _lerp_of_floats(start, end, weight)
 
 
