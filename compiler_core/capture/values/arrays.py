@@ -72,7 +72,7 @@ METHODS = frozenset(
     "swapaxes squeeze repeat copy astype".split()
 )
 _ROUNDED = frozenset("sum mean std var prod cumsum cumprod dot outer einsum diff astype array".split())
-_TAKE_SIZES = frozenset("zeros ones empty full eye reshape tile repeat".split())
+_TAKE_SIZES = frozenset("zeros ones empty full eye arange reshape tile repeat".split())
 """Functions that take any size that is not negative; another is an error for PyTorch, too."""
 _COUNTED = frozenset("argmax argmin any all".split())
 

@@ -8,6 +8,7 @@ return must have NumPy's dtype and shape, and must be a view where NumPy's resul
 # ruff: noqa: D103
 
 import builtins
+import math
 
 import torch
 
@@ -227,11 +228,26 @@ def identity(n, dtype=None):
 
 
 def arange(*bounds, dtype=None):
-    return torch.arange(*bounds, dtype=dtype)
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if start == 0 and step == 1 and isinstance(stop, int):
+        return torch.arange(builtins.max(stop, 0), dtype=dtype)
+    # as NumPy computes it, from the first two items; torch.arange rounds otherwise
+    kind = torch.int64 if isinstance(start + step, int) else torch.float64
+    first = torch.tensor([start, start + step], dtype=kind).to(dtype)
+    count = builtins.max(math.ceil((stop - start) / step), 0)
+    found = torch.arange(count, dtype=dtype) * (first[1] - first[0]) + first[0]
+    found[1:2] = first[1:]
+    return found
 
 
 def linspace(start, stop, num=50, *, dtype=None):
-    return torch.linspace(start, stop, num, dtype=dtype)
+    # as NumPy computes it; torch.linspace rounds otherwise
+    steps = torch.arange(num, dtype=torch.float64)
+    step = (stop - start) / builtins.max(num - 1, 1)
+    found = (steps * step if step != 0 else steps / builtins.max(num - 1, 1) * (stop - start)) + start
+    if num > 1:
+        found[-1:] = stop
+    return (found if dtype.is_floating_point else found.floor()).to(dtype)
 
 
 def zeros_like(a, dtype=None):
