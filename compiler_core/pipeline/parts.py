@@ -265,7 +265,7 @@ class _Policy(DynamicPolicy):
         sizes = self._examples[source.name].shape
         return [None if isinstance(size, int) else DynamicDim("data decide it") for size in sizes]
 
-    def dynamic_strides(self, source: Source) -> list[bool]:
+    def dynamic_strides(self, real: torch.Tensor, source: Source) -> list[bool]:
         return []
 
 

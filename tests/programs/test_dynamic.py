@@ -47,6 +47,11 @@ def over(inputs: list[Inputs], compiles: int, **options: Any) -> Callable[[Calla
 # ---------------------------------------------------------------- sizes
 
 
+@over([lambda shape=shape: [torch.randn(shape)] for n in range(3, 7) for shape in ([n], [n, 4])], 4)
+def test_numbers_of_dimensions_that_alternate(x):
+    return x * 2
+
+
 def _walk(inputs):
     x = inputs["x"]
     y = inputs["y"]

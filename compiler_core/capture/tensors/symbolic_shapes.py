@@ -157,7 +157,7 @@ class Symbols:
         It also holds the symbols, for further fake tensors of the same tensor.
         """
         if source not in self._contexts:
-            wanted, strides = self.policy.dynamic_dims(real, source), self.policy.dynamic_strides(source)
+            wanted, strides = self.policy.dynamic_dims(real, source), self.policy.dynamic_strides(real, source)
             self._contexts[source] = (
                 self._make_context(real, source, wanted, strides) if any([*wanted, *strides]) else None
             )
@@ -450,7 +450,8 @@ class DynamicPolicy:
 
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
-        self._shapes: dict[str, ObservedShape] = {}
+        self._shapes: dict[tuple[str, int], ObservedShape] = {}
+        """By source and number of dimensions."""
         self._numbers: dict[str, Any] = {}
 
     def dynamic_dims(self, real: torch.Tensor, source: Source) -> list[DynamicDim | None]:
@@ -473,9 +474,9 @@ class DynamicPolicy:
             elif type(value) in (int, float):
                 self.symbol_reason(value, LocalSource(name))
 
-    def dynamic_strides(self, source: Source) -> list[bool]:
+    def dynamic_strides(self, real: torch.Tensor, source: Source) -> list[bool]:
         """Returns, for each stride, whether it is symbolic: it had several values that sizes do not explain."""
-        seen = self._shapes.get(source.text)
+        seen = self._shapes.get((source.text, real.dim()))
         return [] if seen is None else [stride is None for stride in seen.strides]
 
     def _unmarked(self, real: torch.Tensor, source: Source) -> list[DynamicDim | None]:
@@ -483,10 +484,10 @@ class DynamicPolicy:
             return [None] * real.dim()
         if self.dynamic:
             return [DynamicDim("dynamic=True")] * real.dim()
-        seen, new = self._shapes.get(source.text), ObservedShape(list(real.shape), _unexplained_strides(real))
-        if seen is not None and len(seen.sizes) == real.dim():
+        key, new = (source.text, real.dim()), ObservedShape(list(real.shape), _unexplained_strides(real))
+        if (seen := self._shapes.get(key)) is not None:
             new = ObservedShape(_merged(seen.sizes, new.sizes), _merged(seen.strides, new.strides))
-        self._shapes[source.text] = new
+        self._shapes[key] = new
         return [DynamicDim("it had another value before") if size is None else None for size in new.sizes]
 
     def symbol_reason(self, value: int | float, source: Source) -> str | None:
