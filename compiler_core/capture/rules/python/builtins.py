@@ -30,7 +30,7 @@ from compiler_core.capture.values.base import (
     to_index,
     type_errors_left_to_python,
 )
-from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program
+from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, errors_of_program, is_not_implemented
 from compiler_core.capture.values.builtin.containers import ObjectKey, has_fixed_order
 from compiler_core.capture.values.builtin.mappings import DefaultDictValue, DictValue, OrderedDictValue, mapping_proxy
 from compiler_core.capture.values.builtin.sequences import DequeValue, ListValue, SliceValue, TupleValue
@@ -327,10 +327,14 @@ def _convert_read(convert: Any, tx: Interpreter, args: Args, kwargs: Kwargs) -> 
 
 @handles(divmod)
 def _divmod(tx: Interpreter, left: Value, right: Value) -> Value:
+    is_reflected = not isinstance(left, (ObjectValue, ArrayValue))
+    owner, other = (right, left) if is_reflected else (left, right)
+    if isinstance(owner, ObjectValue) and (not isinstance(other, ObjectValue) or other.cls is owner.cls):
+        method = owner.special_method(tx, "__rdivmod__" if is_reflected else "__divmod__")
+        if method is not None and not is_not_implemented(result := method.call(tx, [other], {})):
+            return result
     if isinstance(left, SymbolicNumber) or isinstance(right, SymbolicNumber):
         return TupleValue([binary(op, tx, left, right) for op in (operator.floordiv, operator.mod)])
-    if isinstance(left, ObjectValue) and (method := left.special_method(tx, "__divmod__")) is not None:
-        return method.call(tx, [right], {})
     return fold(tx, divmod, [left, right])
 
 
