@@ -36,7 +36,12 @@ from compiler_core.capture.values.base import (
     lookup_in_mro,
 )
 from compiler_core.capture.values.builtin.constant import ConstantValue, is_atom, is_instance
-from compiler_core.capture.values.builtin.containers import ObjectKey, is_compared_as_tuple, is_plain_key
+from compiler_core.capture.values.builtin.containers import (
+    ObjectKey,
+    OutsideIteratorValue,
+    is_compared_as_tuple,
+    is_plain_key,
+)
 from compiler_core.capture.values.builtin.mappings import CONTAINERS, DictValue
 from compiler_core.capture.values.builtin.sequences import RangeValue, SliceValue, TupleValue, is_structure
 from compiler_core.capture.values.builtin.sets import SetValue
@@ -275,6 +280,8 @@ def build_value(outside: OutsideObjects, obj: Any, source: Source) -> Value:
     if type(obj) is range:
         outside.guards.add("EQUALS_MATCH", source, obj)
         return RangeValue(obj)
+    if OutsideIteratorValue.takes(obj):
+        return OutsideIteratorValue(obj, source)
     if type(obj) is slice:
         return SliceValue.from_outside(outside, obj, source)
     if type(obj) is functools.partial:

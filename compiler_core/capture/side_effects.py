@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from compiler_core.tools.step_recorder import StepRecorder
 
 
+Call = tuple[Callable[..., None], list[Value]]
+
+
 class SideEffects:
     """The changes of outside objects in one capture attempt."""
 
@@ -40,10 +43,12 @@ class SideEffects:
         self._recorder = recorder
         self._changed: dict[int, Value] = {}
         self._attributes: dict[tuple[int, str], tuple[InstanceValue | TensorValue, str]] = {}
+        self._moved: set[tuple[int, str]] = set()
+        """The attributes that were deleted and set again."""
         self._globals: dict[tuple[int, str], tuple[ConstantSource | None, str, Value]] = {}
         self.tokens: list[TokenValue] = []
         """The tokens of context variables that were set and not reset, in order."""
-        self._calls: list[tuple[Callable[..., None], list[Value]]] = []
+        self._calls: list[Call] = []
         """Calls of functions of ours, in order."""
         self.dropped_gradients: list[tuple[TensorValue, bool]] = []
         """The tensors whose ``.grad`` the program first sets to None, and whether it does so before the graph's first
@@ -69,19 +74,36 @@ class SideEffects:
     def note_attribute(self, obj: InstanceValue | TensorValue, name: str) -> None:
         """Notes that an attribute of an outside object or of a tensor is about to be set or deleted in `obj.stored`."""
         self._check_frozen()
-        if obj.stored.get(name) is UNBOUND:
-            raise Unsupported("unsupported mutation", f"{name} is deleted and set again, which puts it last")
-        self._attributes.setdefault((id(obj), name), (obj, name))
+        key = id(obj), name
+        if obj.stored.get(name) is UNBOUND:  # set again, it is the last of the attributes
+            del obj.stored[name], self._attributes[key]
+            self._moved.add(key)
+        self._attributes.setdefault(key, (obj, name))
         if self._recorder is not None:
             self._recorder.note_effect(f"sets {{}}.{name}", obj)
 
-    def note_call(self, function: Callable[..., None], args: list[Value]) -> None:
+    def is_moved(self, obj: InstanceValue, name: str) -> bool:
+        """Whether an attribute was deleted and set again, which puts it last."""
+        return (id(obj), name) in self._moved
+
+    def note_call(self, function: Callable[..., None], args: list[Value]) -> Call:
         """Notes a change that `function`, which is given outside objects and new values, makes when the graph has
-        run."""
+        run.  Returns what `forget_call` takes."""
         self._check_frozen()
-        self._calls.append((function, args))
+        call = function, args
+        self._calls.append(call)
         if self._recorder is not None:
             self._recorder.note_effect(f"calls {function.__name__}({', '.join(['{}'] * len(args))})", *args)
+        return call
+
+    def forget_call(self, call: Call) -> None:
+        """Removes a noted call, whose change the program has undone."""
+        self._check_frozen()
+        self._calls = [each for each in self._calls if each is not call]
+
+    def changes_object(self, obj: Any) -> bool:
+        """Whether the contents of an outside container have changed."""
+        return any(isinstance(v, ContainerValue) and v.real is obj for v in self._changed.values())
 
     def calls_with(self, value: Value) -> bool:
         """Whether a noted call is given this object."""
@@ -170,7 +192,7 @@ class SideEffects:
         for token in self.tokens:
             emit.keep(token)
         changes = [_write_global(emit, *g) for g in self._globals.values()]
-        changes += [_write_attribute(emit, *a) for a in self._attributes.values()]
+        changes += [_write_attribute(emit, *a, key in self._moved) for key, a in self._attributes.items()]
         changes += [_write_contents(emit, v) for v in self._changed.values()]
         changes += [_call(emit, *c) for c in self._calls]
         for change in changes:
@@ -208,16 +230,18 @@ def _write_global(emit: Emitter, module: ConstantSource | None, name: str, value
         emit.store_subscript()
 
 
-def _write_attribute(emit: Emitter, obj: InstanceValue | TensorValue, name: str) -> Iterator[None]:
+def _write_attribute(emit: Emitter, obj: InstanceValue | TensorValue, name: str, is_moved: bool) -> Iterator[None]:
     owner, value = emit.keep(obj), obj.stored[name]
     if value is not UNBOUND:
         emit.keep_unless_fixed(value)
     yield
     loads = [partial(emit.load_temp, owner), partial(emit.constant, name)]
-    if value is UNBOUND:
+    if value is UNBOUND or is_moved:
         emit.call_loaded(delete_attribute, loads)
         emit.pop()
-    elif isinstance(obj, InstanceValue) and obj.bypasses_setattr:
+    if value is UNBOUND:
+        return
+    if isinstance(obj, InstanceValue) and obj.bypasses_setattr:
         emit.call_loaded(object.__setattr__, [*loads, partial(emit.load_kept, value)])
         emit.pop()
     else:

@@ -8,8 +8,10 @@ compute something.  The names are those of ``torch/_dynamo/source.py``.
 
 from __future__ import annotations
 
+import ast
 import contextvars
 import functools
+import itertools
 import sys
 import types
 import weakref
@@ -610,6 +612,33 @@ def contents_of_set(base: Source, cls: Any) -> Source:
 
 def _values_of_dict(obj: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(obj.values())
+
+
+END: Any = object()
+"""Stands for the value of an iterator that has ended."""
+
+
+def coming_value(iterator: Iterator[Any], index: int) -> Any:
+    """Returns a value that an iterator has not given yet, or `END`; it stays where it is.  `index`: 0 for the next.
+
+    It is an iterator of a list, tuple or range, or an ``itertools.count`` of numbers.
+    """
+    if type(iterator) is itertools.count:
+        return next(itertools.islice(itertools.count(*count_state(iterator)), index, None))
+    sequence, at = sequence_of(iterator)
+    return sequence[at + index] if at + index < len(sequence) else END
+
+
+def sequence_of(iterator: Any) -> tuple[Sequence[Any], int]:
+    """Returns what an iterator goes over, and the index of its next value."""
+    _, (sequence,), *at = iterator.__reduce__()
+    return sequence, at[0] or 0 if at else 0
+
+
+def count_state(iterator: itertools.count[Any]) -> tuple[Any, ...]:
+    """Returns the arguments that make an ``itertools.count`` as it is; raises ValueError if it has no plain numbers."""
+    state = ast.literal_eval(repr(iterator).removeprefix("count"))  # newer versions of Python have no __reduce__
+    return state if isinstance(state, tuple) else (state,)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -30,6 +33,7 @@ STOCK_ONLY = {
 }
 """Programs that stock captures as one graph and ours does not, with the reason.  At most ten."""
 
+CALLED_AGAIN = {name: program for name, program in PROGRAMS.items() if program.later}
 IN_EACH_RUN = 40
 """Each of so many programs is in every run of the suite."""
 
@@ -49,6 +53,40 @@ def test_captured_whole_if_stock_does(name: str) -> None:
     stock = _run(program, torch.compile(program.function, backend="eager", fullgraph=True))
     assert stock.raised is None, f"neither engine captures it: {got.raised}"
     assert name in STOCK_ONLY, got.raised
+
+
+@pytest.mark.parametrize("name", sample(CALLED_AGAIN, 15))
+@pytest.mark.filterwarnings("ignore")
+def test_compiles_of_further_calls(name: str) -> None:
+    """Sizes and plain arguments change from call to call."""
+    program = CALLED_AGAIN[name]
+    ours = _compiles(program, functools.partial(compiler_core.compile, strict=True))
+    if ours > 2:
+        torch._dynamo.reset()
+        assert ours <= _compiles(program, torch.compile)
+
+
+def _compiles(program: Program, compile: Callable[..., Any]) -> int:
+    """How many graphs the calls compile; very many if stock does not take one.  Those of ours give what eager gives."""
+    count = 0
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return graph.forward
+
+    compiled = compile(program.function, backend=backend, fullgraph=True)
+    for inputs in (program.inputs, *program.later):
+        called = dataclasses.replace(program, inputs=inputs)
+        got = _run(called, compiled)
+        if compile is torch.compile:
+            if got.raised is not None:
+                return sys.maxsize
+            continue
+        want = _run(called, program.function)
+        assert want.raised is None
+        assert Comparison(Exact()).compare("", want, got) is None
+    return count
 
 
 def test_few_are_left_to_stock() -> None:

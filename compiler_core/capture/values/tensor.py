@@ -56,7 +56,8 @@ VALUE_READS = frozenset(
     "item tolist numpy __bool__ __float__ __int__ __index__ __array__ data_ptr __str__ __repr__".split()
 )
 # methods that need the gradient at one tensor, where the graph has to end for autograd to see it
-GRADIENT_HOOKS = frozenset("register_hook register_post_accumulate_grad_hook retain_grad".split())
+HOOKS = frozenset("register_hook register_post_accumulate_grad_hook".split())
+GRADIENT_HOOKS = HOOKS | {"retain_grad"}
 # methods that use autograd or storage, which a graph does not contain
 UNSUPPORTED_METHODS = frozenset(
     "set_ resize_ resize_as_ share_memory_ detach_ pin_memory to_sparse is_inference is_shared "
@@ -335,8 +336,8 @@ class TensorValue(Value):
             raise Unsupported("tensor value read", f"Tensor.{name}()")
         if name == "backward":
             return tx.backward(self, args, kwargs)
-        if name == "register_hook" and len(args) == 1 and not kwargs:
-            return tx.register_hook(self, args[0])
+        if name in HOOKS and len(args) == 1 and not kwargs:
+            return tx.register_hook(self, args[0], name)
         if name in GRADIENT_HOOKS:
             raise Unsupported("gradient hook", f"Tensor.{name}()")
         if name == "requires_grad_":

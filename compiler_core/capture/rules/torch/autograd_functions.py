@@ -21,7 +21,14 @@ import torch.fx as fx
 from torch.autograd.function import FunctionCtx
 
 from compiler_core.capture.rules.table import handles
-from compiler_core.capture.values.base import ObservedException, Value, guard_class_attribute
+from compiler_core.capture.values.base import (
+    Args,
+    Kwargs,
+    NamedMethodValue,
+    ObservedException,
+    Value,
+    guard_class_attribute,
+)
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
 from compiler_core.capture.values.builtin.containers import ContainerValue
 from compiler_core.capture.values.builtin.mappings import DictValue
@@ -287,37 +294,45 @@ def _check_memory(tx: Interpreter, cls: type, args: Sequence[Value], given: Sequ
 # trial run. On a leaf from outside, generated code registers the hook when the graph has run.
 
 
-NAME = "Tensor.register_hook()"
-
-
 class HandleValue(Value):
-    """The handle of a hook, which only a frame that ignores it can have."""
+    """The handle of a hook on a leaf from outside, which the frame may remove, or of another, which it ignores."""
+
+    def __init__(self, call: Any = None) -> None:
+        self._call = call
+        """What `SideEffects.note_call` returned."""
 
     def __repr__(self) -> str:
         return "the handle of a hook"
 
+    def get_attr(self, tx: Interpreter, name: str) -> Value:
+        return NamedMethodValue(self, name) if name == "remove" and self._call else super().get_attr(tx, name)
 
-def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
-    """``tensor.register_hook(hook)``
+    def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        tx.capture.effects.forget_call(self._call)
+        return NONE
 
-    Raises Unsupported if the hook does more than to compute a gradient from a gradient.
+
+def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value, name: str) -> Value:
+    """``tensor.register_hook(hook)`` or, as `name` says, ``register_post_accumulate_grad_hook``.
+
+    Raises Unsupported if a hook on a tensor that the frame made does more than to compute a gradient from a gradient.
     """
+    what = f"Tensor.{name}()"
     fake = tensor.fake(tx)
     if type(tensor) is not TensorValue or not fake.requires_grad or levels.depth() or tx.capture.graph.is_trial:
-        raise Unsupported("gradient hook", NAME)
-    if tensor.source is not None:
-        if not fake.is_leaf:
-            raise Unsupported("gradient hook", f"{NAME} of a tensor from outside that is not a leaf")
+        raise Unsupported("gradient hook", what)
+    if tensor.source is not None and fake.is_leaf:
         tensor.install_guards(tx)
-        tx.capture.effects.note_call(add_hook, [tensor, hook])
-        return HandleValue()
+        return HandleValue(tx.capture.effects.note_call(_ADD[name], [tensor, hook]))
+    if tensor.source is not None or name != "register_hook":
+        raise Unsupported("gradient hook", f"{what} of a tensor from outside that is not a leaf")
     if not isinstance(hook, (FunctionValue, PartialValue, StaticValue)):
-        raise Unsupported("gradient hook", f"{NAME} with {hook}")
+        raise Unsupported("gradient hook", f"{what} with {hook}")
     try:
         _try(tx, tensor, hook)
         copy = _copy(tx, hook)
     except Unsupported as error:
-        raise Unsupported("gradient hook", f"{NAME}: {error.context or error.kind}") from None
+        raise Unsupported("gradient hook", f"{what}: {error.context or error.kind}") from None
     tx.capture.graph.keep_whole("beside hooks on its tensors")
     tx.capture.graph.call_function(tx, _registering(copy), [tensor])
     return HandleValue()
@@ -326,6 +341,14 @@ def register_hook(tx: Interpreter, tensor: TensorValue, hook: Value) -> Value:
 def add_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
     """Registers a hook; generated code calls it."""
     tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def add_hook_after(tensor: torch.Tensor, hook: Callable[..., Any]) -> None:
+    """Registers a hook that runs when the gradient is accumulated; generated code calls it."""
+    tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
+_ADD = {"register_hook": add_hook, "register_post_accumulate_grad_hook": add_hook_after}
 
 
 def _try(tx: Interpreter, tensor: TensorValue, hook: Value) -> None:

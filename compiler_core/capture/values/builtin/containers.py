@@ -10,7 +10,9 @@ is from outside, and the value if the frame made it.  The key of an object whose
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import operator
 import sys
 import types
@@ -33,7 +35,16 @@ from compiler_core.capture.values.base import (
 )
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue, is_atom
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import BuiltinItemSource, GetItemSource, Source
+from compiler_core.guards.sources import (
+    END,
+    BuiltinItemSource,
+    CallSource,
+    GetItemSource,
+    Source,
+    coming_value,
+    count_state,
+    sequence_of,
+)
 from compiler_core.torch_private import OpOverloadPacket
 
 if TYPE_CHECKING:
@@ -203,6 +214,59 @@ def iterator_at(obj: Sequence[Any], index: int, is_reversed: bool) -> Any:
         index = -1
     iterator.__setstate__(index)
     return iterator
+
+
+class OutsideIteratorValue(IteratorValue):
+    """An iterator from outside, of a list, tuple or range, or an ``itertools.count`` of numbers.
+
+    Generated code takes from it what the frame took.
+    """
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__([])
+        self.cls, self.real, self.source = type(real), real, source
+        self.has_ended = False
+
+    def __repr__(self) -> str:
+        return f"{self.source.text if self.source else ''} ({self.cls.__name__})"
+
+    @staticmethod
+    def takes(obj: Any) -> bool:
+        """Whether it stands for an object of this kind."""
+        if type(obj) is itertools.count:
+            with contextlib.suppress(ValueError):
+                return bool(count_state(obj))
+        return type(obj) in _OUTSIDE
+
+    def install_guards(self, tx: Interpreter) -> None:
+        tx.guards.add("TYPE_MATCH", self.source, self.real)
+
+    def next_value(self, tx: Interpreter) -> Value | None:
+        self.install_guards(tx)
+        tx.capture.count_iteration()
+        if self.has_ended:
+            return None
+        assert self.source is not None
+        if self.cls is not itertools.count and tx.effects.changes_object(sequence_of(self.real)[0]):
+            raise Unsupported("unsupported iteration", f"{self}, of a list that has changed")
+        found, place = coming_value(self.real, self.index), CallSource(self.source, coming_value, (self.index,))
+        tx.effects.note_call(advance, [self])
+        self.index += 1
+        if found is END:
+            tx.guards.add("ID_MATCH", place, found)
+            self.has_ended = True
+            return None
+        value = tx.outside.wrap(found, place)
+        value.guard_type(tx)  # it has not ended
+        return value
+
+
+_OUTSIDE = (*_ITERATORS.values(), type(iter(range(0))))
+
+
+def advance(iterator: Iterator[Any]) -> None:
+    """Takes a value from an iterator, if there is one; generated code calls it."""
+    next(iterator, None)
 
 
 class MappedIteratorValue(IteratorValue):

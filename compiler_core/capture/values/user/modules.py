@@ -16,14 +16,11 @@ from torch.nn.modules.rnn import RNNBase
 from torch.nn.utils.rnn import PackedSequence
 
 from compiler_core.capture.values.base import (
-    ABSENT,
-    UNBOUND,
     Args,
     Call,
     Kwargs,
     ObservedException,
     Value,
-    is_data_descriptor,
     lookup_in_mro,
     observed_exception,
 )
@@ -124,7 +121,7 @@ class ModuleValue(ObjectValue):
         """``nn.Module.__setattr__``."""
         table = self._table_for(tx, name, value)
         if table is None:
-            self._assign_attribute(tx, name, value)
+            self.generic_set_attr(tx, name, value)
             return
         if any(vars(nn_module)[f"_global_{kind}_registration_hooks"] for kind in ("parameter", "buffer", "module")):
             raise Unsupported("unsupported mutation", f"{self.path}.{name} with registration hooks")
@@ -157,16 +154,6 @@ class ModuleValue(ObjectValue):
         if self.source is not None:
             tx.guards.add("DICT_CONTAINS", InstanceDictSource(self._outside_source()), name)
 
-    def _assign_attribute(self, tx: Interpreter, name: str, value: Value) -> None:
-        on_class = lookup_in_mro(self.cls, name)
-        if isinstance(on_class, property) and isinstance(on_class.fset, types.FunctionType):
-            self._guard_class(tx, name, on_class)
-            tx.outside.wrap(on_class.fset).call(tx, [self, value], {})
-        elif on_class is not ABSENT and is_data_descriptor(on_class):
-            raise Unsupported("unsupported mutation", f"{self.path}.{name}, a {type(on_class).__name__}")
-        else:
-            self.store(tx, name, value)
-
     def del_attr(self, tx: Interpreter, name: str) -> None:
         if inspect.getattr_static(self.cls, "__delattr__") is not torch.nn.Module.__delattr__:
             raise Unsupported("unsupported mutation", f"{self.cls.__name__} overrides __delattr__")
@@ -174,9 +161,7 @@ class ModuleValue(ObjectValue):
             if self._entry(tx, table, name) is not None:
                 self.table(tx, table).del_item(tx, ConstantValue(name))
                 return
-        if self.find_attr(tx, name) is None:
-            raise observed_exception(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        self._assign_attribute(tx, name, UNBOUND)
+        self.generic_del_attr(tx, name)
 
     # --- calls
 

@@ -292,7 +292,8 @@ class InstanceDictValue(DictValue):
 
     def mapping(self, tx: Interpreter) -> dict[Any, Value]:
         self.holder.dict_was_iterated = True
-        return {k: v for k, v in {**super().mapping(tx), **self.holder.stored}.items() if v is not UNBOUND}
+        before = {k: v for k, v in super().mapping(tx).items() if not tx.effects.is_moved(self.holder, k)}
+        return {k: v for k, v in {**before, **self.holder.stored}.items() if v is not UNBOUND}
 
     def lookup(self, tx: Interpreter, key: Any) -> Value | None:
         stored = self.holder.stored.get(key)
