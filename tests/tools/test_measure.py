@@ -109,6 +109,33 @@ def test_eager_pytorch_is_timed_for_graphs_of_all_kinds(fn: Any, inputs: Any, op
     assert all(compile_.eager_times for compile_ in record.compiles)
 
 
+def test_a_whole_step_is_timed_in_eager_pytorch() -> None:
+    """The backward in the graph is timed by the operations that it belongs to."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return x.sum()
+
+    record = recorded(step, torch.randn(6, 4), capture_backward=True)
+    measure(record)
+    assert record.notes == []
+    (compile_,) = record.compiles
+    assert {(each.graph, each.form) for each in compile_.graph_times} == {
+        ("forward", "compiled"),
+        ("forward", "eager"),
+    }
+    (whole,) = (each.ns for each in compile_.graph_times if each.form == "eager")
+    times = {each.node.rpartition("#")[2]: each for each in compile_.eager_times}
+    assert all(times[name].backward_ns > 0 for name in ("linear", "relu", "square"))
+    assert "grad" not in times
+    assert sum(each.forward_ns + each.backward_ns for each in times.values()) <= whole * 1.001
+
+
 def test_programs_are_timed_as_wholes_in_turn() -> None:
     order: list[int] = []
 

@@ -9,7 +9,6 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -42,15 +41,17 @@ def time_operations(graph: EagerGraph, compile_: Compile, *, cuda: bool) -> None
     compile_.eager_times = list(times.values())
     for whole in compile_.graph_times:
         if whole.form == "eager":
-            _scale(compile_.eager_times, f"{whole.graph}_ns", whole.ns)
+            fields = [f"{whole.graph}_ns"] if graph.has_backward else ["forward_ns", "backward_ns"]
+            _scale(compile_.eager_times, fields, whole.ns)
 
 
-def _scale(times: list[EagerTime], field: str, limit: float) -> None:
+def _scale(times: list[EagerTime], fields: list[str], limit: float) -> None:
     """Scales times down so that they add up to no more than the whole: they include the clock's own calls."""
-    total = sum(getattr(each, field) for each in times)
+    total = sum(getattr(each, field) for each in times for field in fields)
     if total > limit:
         for each in times:
-            setattr(each, field, getattr(each, field) * limit / total)
+            for field in fields:
+                setattr(each, field, getattr(each, field) * limit / total)
 
 
 class EagerGraph:
@@ -61,11 +62,17 @@ class EagerGraph:
         text, function = self._source()
         self._symbols = {symbol.key: symbol.value for symbol in compile_.symbols}
         self._nodes: dict[int, str] = {}
+        inside = dict(_backwards(function))
         for statement in function.body:
-            if name := replay.assigned_name(statement):
+            # a backward in the graph is timed by the operations whose gradients it computes
+            if (name := replay.assigned_name(statement)) and statement not in inside:
                 self._nodes[statement.lineno] = name
-        self._inputs = self._make_inputs(function, set(_with_gradients(compile_)))
-        self.has_backward = any(isinstance(x, torch.Tensor) and x.requires_grad for x in self._inputs)
+        names = [argument.arg for argument in function.args.args]
+        leaves = {names.index(name) for each in inside.values() for name in each if name in names}
+        self._inputs = self._make_inputs(function, leaves or set(_with_gradients(compile_)))
+        self._has_gradients = any(isinstance(x, torch.Tensor) and x.requires_grad for x in self._inputs)
+        self.has_backward = self._has_gradients and not inside
+        """Whether the backward is outside of the graph."""
         self._namespaces: list[dict[str, Any]] = []
         self._plain = self._load(text, function.name, False)
         self._instrumented = self._load(text, function.name, True)
@@ -161,7 +168,7 @@ class EagerGraph:
 
     def _end(self, node: str, values: dict[str, Any]) -> None:
         self._clock.end(("forward", node, 0))
-        if self.has_backward:
+        if self._has_gradients:
             self._hook(node, tensors_in(values.get(node)))
 
     def _hook(self, node: str, tensors: Iterable[torch.Tensor]) -> None:
@@ -204,8 +211,7 @@ class EagerGraph:
         clock.end(WHOLE)
 
     def _run(self, function: Callable[..., Any]) -> list[torch.Tensor]:
-        mode = nullcontext() if self.has_backward else torch.no_grad()
-        with mode, torch.enable_grad() if self.has_backward else nullcontext():
+        with torch.set_grad_enabled(self._has_gradients):
             return tensors_in(function(*self._inputs))
 
     def _backward(self, results: list[torch.Tensor]) -> None:
@@ -221,6 +227,14 @@ def synchronize(values: Iterable[Any]) -> None:
     """Waits for the GPU if a tensor among `values` is on one."""
     if any(isinstance(each, torch.Tensor) and each.is_cuda for each in values):
         torch.cuda.synchronize()
+
+
+def _backwards(function: ast.FunctionDef) -> Iterator[tuple[ast.stmt, list[str]]]:
+    """Yields the statements of a graph that compute gradients, each with the names whose gradients it computes."""
+    for statement in function.body:
+        call = getattr(statement, "value", None)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.autograd.grad":
+            yield statement, [node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)]
 
 
 def _with_gradients(compile_: Compile) -> Iterator[int]:
