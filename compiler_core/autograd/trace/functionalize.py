@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import types
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,17 +48,16 @@ from compiler_core.torch_private import (
     DisableTorchFunction,
     FakeTensorMode,
     FunctionalTensor,
-    OpOverload,
     disable_current_modes,
     set_grad_enabled,
 )
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
 
-_OF_PYTORCH = (types.BuiltinFunctionType, OpOverload)
-"""The types of functions that call no code of the user."""
 _unnoted = DisableTorchFunction
-"""`make_fx` has a mode that notes each function.  Where decompositions read attributes, it takes longer than they."""
+"""`make_fx` has a mode that notes each function.  Where decompositions read attributes, it takes longer than they.  It
+is off for methods and operators, which call no code of the user, and do not depend on the default device, which is a
+mode, too."""
 _CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
 _DRAWS_IN_PLACE = frozenset(
     ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
@@ -251,7 +250,8 @@ class FunctionalRun(fx.Interpreter):
             *_, self._casts_are_cached = args
         if (custom := replaced_calls.mutating_operator(target)) is not None:
             return replaced_calls.call_functionally(custom, args, kwargs)
-        with as_in_eager(target), _unnoted() if isinstance(target, _OF_PYTORCH) else contextlib.nullcontext():
+        is_operator = getattr(target, "__module__", None) == operator.add.__module__
+        with as_in_eager(target), _unnoted() if is_operator else contextlib.nullcontext():
             return super().call_function(replaced_calls.FUNCTIONS.get(target, target), args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
