@@ -17,6 +17,7 @@ from compiler_core.tools.questions.queries import users_name
 
 _Lookups = dict[tuple[str, str, str, str], list[tuple[Compile, CacheLookup]]]
 _INPUT = re.compile(r"(?:example_)?inputs\[(\d+)\]$")
+_NUMBERED = re.compile(r"\[\d+\]$")
 _OF_KERNELS: tuple[CacheName, ...] = ("kernel cache", "Triton cache")
 _PRINTED = ("source", "first line", "signature", "constants", "attributes")
 """The fields of a kernel's key that follow from the graph."""
@@ -120,10 +121,13 @@ class _Side:
 
 def _changes(old: _Side, new: _Side) -> Iterator[_Change]:
     one, other = old.lookup, new.lookup
-    for change in changed_fields(one, other):
+    changed = list(changed_fields(one, other))
+    is_other_graph = any(change.name == "graph" for change in changed)
+    for change in changed:
+        is_extra = not (change.before and change.after) and _NUMBERED.search(change.name)
         if change.name == "graph":
             yield from _graph_changes(old, new, change)
-        else:
+        elif not (is_other_graph and is_extra):  # one of the graphs has more inputs
             name = new.input_name(change.name)
             yield _Change(new.start, other.cache, name, ", ".join(change.before), ", ".join(change.after))
     if one.reason != other.reason:
