@@ -31,7 +31,7 @@ from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.both import run_both
 from kernel_magics.run.captures import USAGE, capture_expression
 from kernel_magics.run.core import run, run_awaiting
-from kernel_magics.run.request import Request, with_whole_step
+from kernel_magics.run.request import Request
 from kernel_magics.run.speed import time_expression
 from kernel_magics.run.what_if import what_if
 from kernel_magics.tracebacks.traces import show_as_plain_cell, show_interrupt
@@ -84,7 +84,6 @@ class CutawayMagics(Magics):
     async def compile_awaiting(self, line: str, cell: str) -> object:
         """Runs ``%%compile`` for a cell that awaits while an event loop is already running; see `awaiting`."""
         program, request, title = self._read_cell(line, cell)
-        request = with_whole_step(request, program, self.shell.user_ns)
         with _ShownAsPlainCell(self.shell, program):
             value = await run_awaiting(self.shell, program, request, title, make_view(self.shell))
         return None if DisplayHook.semicolon_at_end_of_expression(cell) else value
@@ -291,7 +290,6 @@ class CutawayMagics(Magics):
 
     def _run(self, program: Program, request: Request, title: str, view: RecordView | None = None) -> object:
         run_program = run_both if "," in request.engine else run
-        request = with_whole_step(request, program, self.shell.user_ns)
         with _ShownAsPlainCell(self.shell, program):
             return run_program(self.shell, program, request, title, view or make_view(self.shell))
 

@@ -318,7 +318,7 @@ class _ScriptFixes(Fixes):
     ) -> Callable[[], object]:
         run, calls = program.bind(self._shell.user_ns, _as_it_is), self._timer.calls
         if request.engine == "core":
-            changed.enter_context(torch_compile_by_core(record, bool(request.capture_backward), request.memory_budget))
+            changed.enter_context(torch_compile_by_core(record, request.keeps_backward, request.memory_budget))
         changed.enter_context(calls.changed(fix, self._compiled_places(fix)))
 
         def run_changed() -> object:

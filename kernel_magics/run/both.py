@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -48,6 +48,8 @@ def run_both(shell: Any, program: Program, request: Request, title: str, view: R
     random_state = torch.get_rng_state()
     snapshot = Snapshot(shell.user_ns, codes)
     others = None if request.time is None else (*request.time, FORMS[engines[1]])
+    # unless asked for, the step of training is divided as stock's is: the graphs are compared
+    request = replace(request, capture_backward=bool(request.capture_backward))
     first_request = request_for(request, engines[0], save=None, time=others)
     first = _run_engine(shell, program, first_request, f"{title}, {engines[0]}", view)
     first_names = dict(shell.user_ns)

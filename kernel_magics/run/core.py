@@ -17,7 +17,7 @@ from kernel_magics.display.record_view import RecordView, cell_labels, print_lin
 from kernel_magics.run import edits, graph_passes
 from kernel_magics.run.cell_timer import CellTimer
 from kernel_magics.run.experiments import CellExperiments
-from kernel_magics.run.request import Request, open_record, unit_compiler
+from kernel_magics.run.request import Request, open_record, unit_compiler, with_training
 
 
 @contextmanager
@@ -160,6 +160,8 @@ def _recorded_program(
         from kernel_magics.run.own_compiles import as_written  # imports PyTorch
 
         request = as_written(request, program, shell.user_ns)
+    if request.engine == "core":
+        request = with_training(request, program, shell.user_ns)
     with recorded(request, title, view, CellTimer(shell, program, request)) as record:
         record.source(program.filename, 1, program.source.splitlines())
         if not request.as_written:

@@ -19,10 +19,7 @@ import torch
 
 from kernel_magics.cell.parse import Program
 from kernel_magics.run.request import Request
-from kernel_magics.run.snapshots import codes_of, names_read, reachable
-
-_GLOBAL_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
-_ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+from kernel_magics.run.snapshots import ATTRIBUTE_LOADS, GLOBAL_LOADS, held_codes, names_read
 
 
 def as_written(request: Request, program: Program, namespace: dict[str, Any]) -> Request:
@@ -38,8 +35,7 @@ def own_compile(program: Program, namespace: dict[str, Any]) -> str:
     not."""
     tree = ast.parse(program.source)
     codes = [program.skeleton, *program.units]
-    _, holders = reachable(namespace, codes)
-    held = [code for holder in holders for code in codes_of(holder, namespace)]
+    held = held_codes(namespace, codes)
     names = namespace | _imported(tree)
     lines = [*_lines_of_compiled_modules(tree), *(line for code in codes for line in _lines_of_calls(code, names))]
     if lines:
@@ -80,9 +76,9 @@ def _lines_of_compiled_modules(tree: ast.Module) -> Iterator[int]:
 def _lines_of_calls(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[int]:
     """Yields the lines at which code, or a function in it, reads `torch.compile`, or `compile` of a module."""
     for first, then in itertools.pairwise(dis.get_instructions(code)):
-        if first.opname in _GLOBAL_LOADS and first.positions:
+        if first.opname in GLOBAL_LOADS and first.positions:
             value = namespace.get(first.argval)
-            is_attribute = then.opname in _ATTRIBUTE_LOADS and then.argval == "compile"
+            is_attribute = then.opname in ATTRIBUTE_LOADS and then.argval == "compile"
             if value is torch.compile or (is_attribute and (value is torch or isinstance(value, torch.nn.Module))):
                 yield first.positions.lineno or 0
     for nested in code.co_consts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,9 +12,9 @@ from typing import Any, Literal
 from compiler_core.config import CodeEdit, GraphPass
 from compiler_core.records import Guard, Record
 from kernel_magics.cell.parse import Program, Unit
-from kernel_magics.cell.training import takes_training_step
 from kernel_magics.display.record_view import warn
 from kernel_magics.run import stock
+from kernel_magics.run.snapshots import ATTRIBUTE_LOADS, held_codes, names_read
 from kernel_magics.startup import version_trial
 
 
@@ -31,7 +31,9 @@ class Request:
     memory_budget: float = 1.0
     memory_curve: bool = False
     capture_backward: bool | None = None
-    """Whether a backward stays in the graph; None: not said (`with_whole_step`)."""
+    """Whether a backward stays in the graph, if an option says so (`keeps_backward`)."""
+    trains: bool = dataclasses.field(default=False, compare=False)
+    """Whether the program takes a step of training."""
     save: str | None = None
     engine: str = "core"
     leaves_open: bool = dataclasses.field(default=False, compare=False)
@@ -59,6 +61,18 @@ class Request:
     dropped_guard: tuple[str, str] | None = None
     """The kind and the source of the guards that an experiment leaves out."""
 
+    @property
+    def keeps_backward(self) -> bool:
+        """Whether a backward stays in the graph.
+
+        If no option says so, that of a step of training does, unless an option or a pass is about the partition into
+        a forward and a backward, or the backend is not ours: it may not know `torch.autograd.grad`.
+        """
+        if self.capture_backward is not None:
+            return self.capture_backward
+        of_halves = self.memory_budget < 1 or self.memory_curve or any(each.at == "backward" for each in self.passes)
+        return self.trains and self.engine == "core" and self.backend in (None, "cpp", "triton") and not of_halves
+
     def blocks_by_kernel(self) -> dict[str, dict[str, int]]:
         """Returns the block sizes of each kernel, by their names."""
         found: dict[str, dict[str, int]] = {}
@@ -69,7 +83,7 @@ class Request:
     def as_text(self) -> dict[str, str]:
         """Returns the options that were given, as text for the record."""
         given = {"backend": getattr(self.backend, "__name__", self.backend)}
-        given |= {name: getattr(self, name) for name in _SHOWN_AS_GIVEN}
+        given |= {name: getattr(self, name) for name in _SHOWN_AS_GIVEN} | {"capture_backward": self.keeps_backward}
         for name in ("keep_apart", "force_fuse"):
             given[name] = " ".join(",".join(pair) for pair in getattr(self, name)) or None
         given["block_sizes"] = " ".join(f"{kernel}:{name}={n}" for kernel, name, n in self.block_sizes) or None
@@ -81,23 +95,18 @@ class Request:
 
 
 _SHOWN_AS_GIVEN = (
-    *("target", "fullgraph", "strict", "tune", "memory_curve", "capture_backward", "dynamic", "mode", "options"),
+    *("target", "fullgraph", "strict", "tune", "memory_curve", "dynamic", "mode", "options"),
     *("frames", "check", "measure", "steps"),
 )
 
 
-def with_whole_step(request: Request, program: Program, namespace: Mapping[str, Any]) -> Request:
-    """Returns the request for a program: a step of training is one graph if no option says whether it is.
-
-    Not if an option or a pass is about the partition of a graph into a forward and a backward, if another engine's
-    graphs are compared with ours, or if the backend is not ours: it may not know `torch.autograd.grad`.
-    """
-    of_halves = request.memory_budget < 1 or request.memory_curve or any(p.at == "backward" for p in request.passes)
-    is_open = request.capture_backward is None and request.engine == "core" and not of_halves
-    if not is_open or request.backend not in (None, "cpp", "triton"):
-        return request
-    whole = takes_training_step([program.skeleton, *program.units], namespace)
-    return dataclasses.replace(request, capture_backward=whole)
+def with_training(request: Request, program: Program, namespace: dict[str, Any]) -> Request:
+    """Notes whether a program takes a step of training: whether it, or a function or an object of the namespace that it
+    uses, reads an attribute ``backward`` and an attribute ``step``."""
+    codes = [program.skeleton, *program.units]
+    codes += held_codes(namespace, codes)
+    read = set[str]().union(*(names_read(code, ATTRIBUTE_LOADS) for code in codes))
+    return dataclasses.replace(request, trains={"backward", "step"} <= read)
 
 
 def request_for(request: Request, engine: str, **changes: Any) -> Request:
@@ -157,7 +166,7 @@ def _core_compiler(request: Request, record: Record) -> Callable[[types.Function
             steps=request.steps,
             memory_budget=request.memory_budget,
             memory_curve=request.memory_curve,
-            capture_backward=bool(request.capture_backward),
+            capture_backward=request.keeps_backward,
             mode=request.mode or "default",
             keep_apart=request.keep_apart,
             force_fuse=request.force_fuse,

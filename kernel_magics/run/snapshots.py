@@ -16,6 +16,8 @@ RANDOM_NOTE = (
     "unless torch._inductor.config.fallback_random is set"
 )
 _IPYTHON_NAMES = frozenset({"get_ipython", "In", "Out"})
+GLOBAL_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _FUNCTION_STATE = ("__defaults__", "__kwdefaults__", "__dict__")
 _BY_REFERENCE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 _DESCRIPTORS = (classmethod, staticmethod, property, types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -156,7 +158,7 @@ def _names_written_first(codes: Sequence[types.CodeType]) -> set[str]:
         has_branched = False
         for instruction in dis.get_instructions(code):
             has_branched |= instruction.opcode in (*dis.hasjrel, *dis.hasjabs)
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            if instruction.opname in GLOBAL_LOADS:
                 read.add(instruction.argval)
             elif instruction.opname in ("STORE_GLOBAL", "STORE_NAME") and not has_branched:
                 found.update({instruction.argval} - read)
@@ -199,10 +201,17 @@ def codes_of(holder: types.FunctionType | type, namespace: dict[str, Any]) -> li
     return [f.__code__ for f in plain if isinstance(f, types.FunctionType) and f.__globals__ is namespace]
 
 
-def names_read(code: types.CodeType) -> set[str]:
-    """Returns the global names that code reads, that of nested functions included."""
-    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(names_read(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+def held_codes(namespace: dict[str, Any], codes: list[types.CodeType]) -> list[types.CodeType]:
+    """Returns the code of the functions and classes of the namespace that `codes` use."""
+    _, holders = reachable(namespace, codes)
+    return [code for holder in holders for code in codes_of(holder, namespace)]
+
+
+def names_read(code: types.CodeType, loads: tuple[str, ...] = GLOBAL_LOADS) -> set[str]:
+    """Returns the names of the globals, or of what else `loads` are the instructions for, that code reads, that of
+    nested functions included."""
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in loads}
+    return own.union(*(names_read(each, loads) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def plain_values(namespace: Mapping[str, Any], codes: Sequence[types.CodeType], value: object) -> dict[str, object]:

@@ -88,6 +88,10 @@ def train(rows):
     return loss
 for rows in batches:
     train(rows)"""
+TRAINER = """
+class Trainer:
+    fit = staticmethod(train)
+trainer = Trainer()"""
 
 
 def reasons_of_breaks(magics: InteractiveShell, cell: str) -> list[str]:
@@ -96,9 +100,9 @@ def reasons_of_breaks(magics: InteractiveShell, cell: str) -> list[str]:
     return [each.reason for compile_ in kernel_magics.last_record().compiles for each in compile_.breaks]
 
 
-@pytest.mark.parametrize("training", [TRAINING, IN_A_FUNCTION, "\n[train(rows) for rows in batches]"])
+@pytest.mark.parametrize("training", [TRAINING, IN_A_FUNCTION, "\nfor rows in batches:\n    trainer.fit(rows)"])
 def test_a_step_of_training_in_a_cell_is_one_graph(magics: InteractiveShell, training: str) -> None:
-    run(magics, TRAINED + IN_A_FUNCTION)
+    run(magics, TRAINED + IN_A_FUNCTION + TRAINER)
     assert set(reasons_of_breaks(magics, "%%compile" + training)) <= {"print"}
     record = kernel_magics.last_record()
     assert [c.id for c in record.compiles if c.kernels] == ["0/0"]
@@ -110,6 +114,16 @@ def test_a_step_of_training_in_a_cell_is_one_graph(magics: InteractiveShell, tra
 def test_a_step_of_training_is_divided_where_that_is_asked_for(magics: InteractiveShell, options: str) -> None:
     run(magics, TRAINED)
     assert "backward" in reasons_of_breaks(magics, f"%%compile {options}{TRAINING}")
+
+
+def test_what_a_memory_budget_changes_of_a_step_of_training(magics: InteractiveShell) -> None:
+    run(magics, TRAINED)
+    run(magics, "%%compile" + TRAINING)[0].raise_error()
+    result, printed, _ = run(magics, "%what_if --memory-budget 0.5")
+    result.raise_error()
+    assert {"optimizer", "backward"} <= set(re.split(r"[\s,]+", printed))
+    assert re.search(r"graph breaks +1 +4", printed)
+    assert not re.search(r"(inputs|devices)\[\d+\] = nothing", printed), "the graph differs, not each input"
 
 
 def test_a_backward_without_a_step_has_a_graph_of_its_own(magics: InteractiveShell) -> None:
