@@ -445,6 +445,8 @@ def _callback_generator(function: Callable[[Any], object]) -> Generator[None, An
     except GeneratorExit:  # the reference was dropped first
         return
     except BaseException as error:
+        if isinstance(error, Exception) and not raised_by_handler(error):
+            raise  # a failure of the callback, which Python prints
         guard_errors.append(error)
     yield
 

@@ -661,6 +661,22 @@ def test_an_interrupt_while_what_a_program_compiled_is_freed() -> None:
     assert moment > 3
 
 
+def test_a_failure_in_the_callback_of_a_weak_reference_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is none of the program, which must not meet it in its next compiled call."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("a failure")
+
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: printed.append(failure.exc_value))
+    key = Finalized()
+    reference = weakref.ref(key, interrupts.weak_callback(fail))
+    del key
+    assert reference() is None
+    assert [type(each) for each in printed] == [RuntimeError]
+    interrupts.raise_guard_error()
+
+
 def test_an_interrupt_while_a_timer_of_stock_is_freed() -> None:
     """It is a generator, which Python closes then; what is raised in it is printed and dropped."""
     timer = dynamo_timed("a phase")
