@@ -636,7 +636,8 @@ def sequence_of(iterator: Any) -> tuple[Sequence[Any], int]:
 
 
 def count_state(iterator: itertools.count[Any]) -> tuple[Any, ...]:
-    """Returns the arguments that make an ``itertools.count`` as it is; raises ValueError if it has no plain numbers."""
+    """Returns the arguments that make an ``itertools.count`` as it is; raises ValueError or SyntaxError if it has
+    no plain numbers."""
     state = ast.literal_eval(repr(iterator).removeprefix("count"))  # newer versions of Python have no __reduce__
     return state if isinstance(state, tuple) else (state,)
 

@@ -1860,3 +1860,23 @@ def test_a_hook_that_raises_later(x):
     except ValueError:
         y = x.cos()
     return y * 2, torch.is_grad_enabled()
+
+
+class NumberOfTheProgram:
+    """A number whose text is no literal."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+    def __add__(self, other):
+        return NumberOfTheProgram(self.value + other)
+
+
+def test_a_count_of_objects_breaks_the_graph():
+    counter = itertools.count(NumberOfTheProgram(1))
+    compiled = compiler_core.compile(lambda x: x * next(counter).value, backend="eager", strict=True)
+    x = torch.ones(2)
+    assert [compiled(x).tolist() for _ in range(3)] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]

@@ -234,7 +234,7 @@ class OutsideIteratorValue(IteratorValue):
     def takes(obj: Any) -> bool:
         """Whether it stands for an object of this kind."""
         if type(obj) is itertools.count:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, SyntaxError):
                 return bool(count_state(obj))
         return type(obj) in _OUTSIDE
 
