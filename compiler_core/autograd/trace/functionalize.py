@@ -54,10 +54,7 @@ from compiler_core.torch_private import (
 
 _mirror_autograd_meta: Any = vars(torch)["_mirror_autograd_meta_to"]
 
-_unnoted = DisableTorchFunction
-"""`make_fx` has a mode that notes each function.  Where decompositions read attributes, it takes longer than they.  It
-is off for methods and operators, which call no code of the user, and do not depend on the default device, which is a
-mode, too."""
+
 _CLAMPS = frozenset(("clamp", "clamp_", "clip", "clip_"))
 _DRAWS_IN_PLACE = frozenset(
     ("random_", "uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
@@ -251,13 +248,15 @@ class FunctionalRun(fx.Interpreter):
         if (custom := replaced_calls.mutating_operator(target)) is not None:
             return replaced_calls.call_functionally(custom, args, kwargs)
         is_operator = getattr(target, "__module__", None) == operator.add.__module__
-        with as_in_eager(target), _unnoted() if is_operator else contextlib.nullcontext():
+        with as_in_eager(target), DisableTorchFunction() if is_operator else contextlib.nullcontext():
             return super().call_function(replaced_calls.FUNCTIONS.get(target, target), args, kwargs)
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in replaced_calls.METHODS:
             return replaced_calls.METHODS[target](*args, **kwargs)
-        with _unnoted():
+        # `make_fx` has a mode that notes each function, which takes longer than what decompositions read of tensors.
+        # Methods and operators do without: they run no code of the user, and no default device, a mode too, is for them
+        with DisableTorchFunction():
             return super().call_method(target, args, kwargs)
 
     def bernoulli(self, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:

@@ -257,13 +257,13 @@ class OutputPlan:
     def _check_shared_memory(self, placeholders: list[fx.Node]) -> None:
         """Refuses writes to an input that may change another one."""
         examples, reads_any = self._run.examples, any(map(reads_any_place, self._run.captured))
-        by_memory: dict[int, list[torch.Tensor]] = {}
-        for tensor in examples:
-            if isinstance(tensor, torch.Tensor):
-                by_memory.setdefault(storage_id(tensor), []).append(tensor)
+        by_memory: dict[int, list[int]] = {}
+        for i, example in enumerate(examples):
+            if isinstance(example, torch.Tensor):
+                by_memory.setdefault(storage_id(example), []).append(i)
         for mutation in self.mutations:
             written = examples[mutation.primal]
-            others = [t for t in by_memory[storage_id(written)] if t is not written]
+            others = [examples[i] for i in by_memory[storage_id(written)] if i != mutation.primal]
             anywhere = reads_any or mutation.resized
             if others and (anywhere or writes_reach_others([written], others, any(self.differentiable))):
                 node = placeholders[mutation.primal]
