@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -134,21 +135,54 @@ def _names_of_stock() -> Iterator[None]:
             hooks.clear()
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    """The same random numbers in every run of a test, nothing kept of what earlier tests compiled, and gradients on for
-    the next one."""
+def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """PyTorch's settings of the process, each with the function that sets it: later tests depend on them."""
     import torch
 
+    return {
+        "gradients": (torch.is_grad_enabled(), torch.set_grad_enabled),
+        "threads": (torch.get_num_threads(), torch.set_num_threads),
+        "default dtype": (torch.get_default_dtype(), torch.set_default_dtype),
+        "default device": (torch.get_default_device(), lambda _: torch.set_default_device(None)),
+        "deterministic algorithms": (torch.get_deterministic_debug_mode(), torch.set_deterministic_debug_mode),
+        "precision of products": (torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision),
+        "anomaly mode": (torch.is_anomaly_enabled(), torch.autograd.set_detect_anomaly),
+        "autocast": (torch.is_autocast_enabled("cpu"), partial(torch.set_autocast_enabled, "cpu")),
+    }
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    """The same random numbers in every run of a test, nothing kept of what earlier tests compiled, and the settings as
+    they were for the next one."""
     from compiler_core.tools.testing.observed_run import seed_all
 
     seed_all(SEED)
     if compiled := sys.modules.get("compiler_core.api.compiled"):
         compiled.forget_deleted()
+    before = _settings()
     yield
-    if not torch.is_grad_enabled():
-        torch.set_grad_enabled(True)
-        pytest.fail("the test left gradients off")
+    if changed := _set_again(before):
+        pytest.fail(f"the test left changed {'; '.join(changed)}")
+
+
+@pytest.fixture
+def settings() -> Iterator[None]:
+    """The test may change PyTorch's settings."""
+    before = _settings()
+    yield
+    _set_again(before)
+
+
+def _set_again(before: dict[str, tuple[Any, Callable[[Any], Any]]]) -> list[str]:
+    """Sets what has changed to what it was, and returns what has changed."""
+    changed = []
+    for name, (value, _) in _settings().items():
+        was, restore = before[name]
+        if value != was:
+            restore(was)
+            changed.append(f"{name}: {value}, was {was}")
+    return changed
 
 
 @pytest.fixture(scope="session")

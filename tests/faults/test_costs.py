@@ -211,18 +211,15 @@ def test_the_first_inexact_value_is_found(fault: Inexact) -> None:
 # ---------------------------------------------------------------- misses of the cache
 
 
+@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("fault", MISSED, ids=by_title)
 def test_the_field_of_the_key_that_differs_is_named(fault: Missed) -> None:
-    precision = torch.get_float32_matmul_precision()
-    try:
-        for script, is_miss in ((fault.script, True), (changed(fault.script, fault.repair), False)):
-            runs = [run(script, fault.title, "core", {"backend": "cpp"}, rank=rank).record for rank in range(2)]
-            found = [each for each in compare(*runs).lines if each.aspect == "cache key"]
-            if not is_miss:
-                assert found == []
-                continue
-            before = "\n".join(text for each in found for text in each.before)
-            after = "\n".join(text for each in found for text in each.after)
-            assert (fault.name in before, fault.before in before, fault.after in after) == (True, True, True), found
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    for script, is_miss in ((fault.script, True), (changed(fault.script, fault.repair), False)):
+        runs = [run(script, fault.title, "core", {"backend": "cpp"}, rank=rank).record for rank in range(2)]
+        found = [each for each in compare(*runs).lines if each.aspect == "cache key"]
+        if not is_miss:
+            assert found == []
+            continue
+        before = "\n".join(text for each in found for text in each.before)
+        after = "\n".join(text for each in found for text in each.after)
+        assert (fault.name in before, fault.before in before, fault.after in after) == (True, True, True), found
