@@ -123,6 +123,7 @@ NAMES: dict[str, str | tuple[str | None, ...]] = {
     "op_db": "torch.testing._internal.common_methods_invocations.op_db",
     # tensors: fake, functional, subclasses
     "make_subclass": "torch.Tensor._make_subclass",
+    "DisableTorchDispatch": "torch._C._DisableTorchDispatch",
     "DisableTorchFunction": "torch._C.DisableTorchFunction",
     "DisableTorchFunctionSubclass": "torch._C.DisableTorchFunctionSubclass",
     "TensorBase": "torch._C.TensorBase",

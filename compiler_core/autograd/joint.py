@@ -24,6 +24,7 @@ from compiler_core.autograd.passes.gpu_rewrites import make_constants_on_gpus, t
 from compiler_core.autograd.trace import decompositions, eager_memory, replaced_calls
 from compiler_core.autograd.trace.functionalize import FunctionalRun
 from compiler_core.autograd.trace.outputs import InputMutation, JointRefused, ReturnedValue, TensorLayout, ViewReplay
+from compiler_core.autograd.trace.repeats import Repeats
 from compiler_core.autograd.trace.writes import VisibleWrites, differs_in_short_strides
 from compiler_core.hook.failures import only_recorded
 from compiler_core.records import Compile, Expansion
@@ -180,7 +181,7 @@ def _trace(gm: fx.GraphModule, examples: Sequence[Any]) -> tuple[FunctionalRun, 
     fake_mode = detect_fake_mode(list(examples)) or FakeTensorMode()
     run = FunctionalRun(gm, examples, fake_mode)
     rules: Any = {
-        **decompositions.decomposition_table(),
+        **Repeats().rules(decompositions.decomposition_table()),
         torch.ops.aten.bernoulli.p: run.bernoulli,
         replaced_calls.RANDOM_BETWEEN: replaced_calls.random_between,
     }
