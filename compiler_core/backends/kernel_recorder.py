@@ -277,19 +277,19 @@ class KernelRecorder:
         return tuple(dict.fromkeys(v.buffer for v in memory_plan.views((step.args, step.kwargs))))
 
     def _total_bytes(self, step: ir.Step, names: Sequence[str]) -> int:
-        buffers = self._program.buffers
-        return sum(_accessed_bytes(step, buffers[n]) for n in names if n in buffers)
-
-
-def _accessed_bytes(step: ir.Step, buffer: ir.Buffer) -> int:
-    """Returns the bytes of a buffer that a step reads or writes, an element once: at most those of the whole buffer."""
-    if isinstance(step, ir.Loops):
-        found = [each for each in step.body if isinstance(each, ir.Load | ir.Store) and each.buffer == buffer.name]
-        counts = [_elements(step.space, each.address.strides, bool(each.address.values)) for each in found]
-    else:
-        views = memory_plan.views((step.args, step.kwargs))
-        counts = [_elements(v.size, v.stride) for v in views if v.buffer == buffer.name]
-    return min(buffer.bytes, sum(counts) * buffer.dtype.itemsize) if counts else buffer.bytes
+        """Returns the bytes of some buffers that a step reads or writes, an element once: at most those of the whole
+        buffers."""
+        counts: dict[str, int] = {}
+        if isinstance(step, ir.Loops):
+            for each in step.body:
+                if isinstance(each, ir.Load | ir.Store):
+                    count = _elements(step.space, each.address.strides, bool(each.address.values))
+                    counts[each.buffer] = counts.get(each.buffer, 0) + count
+        else:
+            for view in memory_plan.views((step.args, step.kwargs)):
+                counts[view.buffer] = counts.get(view.buffer, 0) + _elements(view.size, view.stride)
+        found = [self._program.buffers[n] for n in names if n in self._program.buffers]
+        return sum(min(b.bytes, counts[b.name] * b.dtype.itemsize) if b.name in counts else b.bytes for b in found)
 
 
 def _elements(sizes: Sequence[Int], strides: Sequence[Int], read_where_values_say: bool = False) -> int:

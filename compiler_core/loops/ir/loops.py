@@ -213,6 +213,24 @@ class Loops:
         used = statement.arguments[1:] if isinstance(statement, Store) else statement.arguments
         return any(a in names for a in used) or any(any(a.strides[len(self.outer) :]) for a in addresses(statement))
 
+    @cached_property
+    def places(self) -> list[tuple[int, bool, Statement]]:
+        """Each statement, in order, with the number of its sweep (see `sweeps`) and whether it is an inner one."""
+        depth: dict[str, int] = {}
+        needed: dict[str, int] = {}
+        placed: list[tuple[int, bool, Statement]] = []
+        for s in self.body:
+            at = max((depth[a] for a in s.arguments if isinstance(a, str)), default=0)
+            if not isinstance(s, Store):
+                depth[s.name] = at + 1 if isinstance(s, Reduce) else at
+            placed.append((at, isinstance(s, Reduce) or self.is_inner(s), s))
+        for k, (at, swept, s) in reversed(list(enumerate(placed))):
+            if swept and not isinstance(s, Reduce | Store):
+                at = needed.get(s.name, at)
+                placed[k] = at, swept, s
+            needed |= {a: min(at, needed.get(a, at)) for a in s.arguments if isinstance(a, str)}
+        return placed
+
     def lines(self) -> Iterator[tuple[str, Statement | None]]:
         """Yields the lines of the text, each with its statement; the heading has None."""
         names = self.index_names
@@ -248,7 +266,7 @@ def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
     statement is in the first sweep that needs it.  The values `kept` stay in registers or memory between sweeps, so
     statements that only they depend on are not recomputed.
     """
-    placed = _assign_sweeps(loops)
+    placed = loops.places
     found: list[Sweep] = []
     for k in range(max((at for at, _, _ in placed), default=0) + 1):
         outer = tuple(s for at, swept, s in placed if at == k and not swept)
@@ -259,24 +277,6 @@ def sweeps(loops: Loops, kept: Set[str] = frozenset()) -> list[Sweep]:
     return found
 
 
-def _assign_sweeps(loops: Loops) -> list[tuple[int, bool, Statement]]:
-    """Returns for each statement, in order: the number of its sweep, whether it is an inner one, and itself."""
-    depth: dict[str, int] = {}
-    needed: dict[str, int] = {}
-    placed: list[tuple[int, bool, Statement]] = []
-    for s in loops.body:
-        at = max((depth[a] for a in s.arguments if isinstance(a, str)), default=0)
-        if not isinstance(s, Store):
-            depth[s.name] = at + 1 if isinstance(s, Reduce) else at
-        placed.append((at, isinstance(s, Reduce) or loops.is_inner(s), s))
-    for k, (at, swept, s) in reversed(list(enumerate(placed))):
-        if swept and not isinstance(s, Reduce | Store):
-            at = needed.get(s.name, at)
-            placed[k] = at, swept, s
-        needed |= {a: min(at, needed.get(a, at)) for a in s.arguments if isinstance(a, str)}
-    return placed
-
-
 def check(loops: Loops) -> None:
     """Checks one loop nest.
 
@@ -285,8 +285,12 @@ def check(loops: Loops) -> None:
     """
     dtypes: dict[str, torch.dtype] = {}
     positions = {s.name for s in loops.body if isinstance(s, Position)}
+    stored: dict[str, set[Address]] = {}
+    for s in loops.body:
+        if isinstance(s, Store):
+            stored.setdefault(s.buffer, set()).add(s.address)
     for at, statement in enumerate(loops.body):
-        if problem := _statement_problem(loops, statement, dtypes, positions):
+        if problem := _statement_problem(loops, statement, dtypes, positions, stored):
             lines = loops.text().splitlines()
             lines[at + 1] += f"    <-- {problem}"
             raise CompilerBug("loop IR: " + "\n".join([problem, *lines]))
@@ -295,9 +299,14 @@ def check(loops: Loops) -> None:
 
 
 def _statement_problem(
-    loops: Loops, statement: Statement, dtypes: dict[str, torch.dtype], positions: Set[str]
+    loops: Loops,
+    statement: Statement,
+    dtypes: dict[str, torch.dtype],
+    positions: Set[str],
+    stored: dict[str, set[Address]],
 ) -> str | None:
-    """Returns what is wrong with `statement`, or None; `dtypes` has the values that are defined before it."""
+    """Returns what is wrong with `statement`, or None; `dtypes` has the values that are defined before it,
+    `stored` where each buffer is written."""
     types = []
     for argument in statement.arguments:
         if isinstance(argument, str) and argument not in dtypes:
@@ -310,10 +319,8 @@ def _statement_problem(
             return f"the address has {len(address.strides)} strides for {len(loops.space)} sizes"
         if any(name not in positions for name, _ in address.values):
             return "the address depends on a value that is not a position"
-    if isinstance(statement, Load):
-        stored = {s.address for s in loops.body if isinstance(s, Store) and s.buffer == statement.buffer}
-        if not stored <= {statement.address}:
-            return f"{statement.buffer} is read and written at different addresses"
+    if isinstance(statement, Load) and not stored.get(statement.buffer, set()) <= {statement.address}:
+        return f"{statement.buffer} is read and written at different addresses"
     if isinstance(statement, Store) and statement.mode != "=" and loops.inner:
         return "a store that updates an existing buffer is in a loop nest without inner indices"
     if isinstance(statement, Store) and statement.value in loops.inner_names and not loops.is_inner(statement):

@@ -103,6 +103,7 @@ class _GraphLowering:
         self._number_inputs: dict[str, int | float] = {}
         self._tapes: dict[str, opaque_ops.FakeTape] = {}
         self._steps: list[ir.Step] = []
+        self._targets: dict[str, Any] = {}  # of the calls, by name
         self._results: tuple[Any, ...] = ()
         self._sizes = SizeConverter(gm.graph.find_nodes(op="placeholder"), self._names)
         self.env: dict[fx.Node, Any] = {}
@@ -246,6 +247,7 @@ class _GraphLowering:
             node.name, target, args, kwargs, reads, ordered, barrier, origin, reason, unused_bytes=unused_bytes(node)
         )
         self._steps.append(call)
+        self._targets[node.name] = target
         waited = args[0] if is_wait(node) else None  # it returns its argument
         return waited if isinstance(waited, ir.TensorView) else self._result(node, "call")
 
@@ -350,9 +352,9 @@ class _GraphLowering:
         """Whether the buffer starts at an address that PyTorch's allocator returned; None for an input."""
         kind = self._buffers[name].kind
         if kind == "call":
-            targets = [s.target for s in self._steps if isinstance(s, ir.Call) and s.name == name]
-            schemas = [t._schema for t in targets if isinstance(t, OpOverload)]
-            return any(len(s.returns) == 1 and s.returns[0].alias_info is None for s in schemas)
+            target = self._targets.get(name)
+            returns = target._schema.returns if isinstance(target, OpOverload) else ()
+            return len(returns) == 1 and returns[0].alias_info is None
         return None if kind == "input" else kind == "loops"
 
     def _fresh(self) -> str:
