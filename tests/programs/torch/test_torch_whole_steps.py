@@ -390,6 +390,21 @@ def test_a_group_that_the_frame_changes():
     compared(OPTIMIZERS["AdamW"], graphs=2, step=switched)
 
 
+@pytest.mark.parametrize("name", ["AdamW", "Adam of lists"])
+def test_a_group_that_the_frame_adds(name):
+    def unfreezes(model, optimizer, x, y):
+        if not model[0].bias.requires_grad and optimizer.state:
+            model[0].bias.requires_grad_(True)
+            optimizer.add_param_group({"params": [model[0].bias], "lr": 0.02})
+        return step(model, optimizer, x, y)
+
+    def frozen(model):
+        model[0].bias.requires_grad_(False)
+        return OPTIMIZERS[name](nn.ParameterList([model[0].weight]))
+
+    compared(frozen, graphs=4, breaks=1, step=unfreezes)
+
+
 def test_gradients_that_are_read_before_they_are_dropped():
     def reads(model, optimizer, x, y):
         before = [None if p.grad is None else p.grad.sum() for p in model.parameters()]

@@ -263,6 +263,8 @@ def _make_state(fn: Any, tx: Interpreter, optimizer: Value, real: torch.optim.Op
     if tx.graph.region is not None or tx.graph.is_trial or tx.graph.inference_mode or levels.depth():
         return
     groups = optimizer.get_attr(tx, "param_groups").unpack(tx)
+    if len(groups) != len(real.param_groups):
+        return  # the frame has added one
     parameters = list[torch.Tensor]()
     for group, of_real in zip(groups, real.param_groups, strict=True):
         assert isinstance(group, DictValue)
