@@ -68,7 +68,13 @@ def complex_numbers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return z * 2, z.conj() * 2, z.conj() * z, (z * z.conj()).real * 2, z.imag * 2
 
 
+def known_values(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    two, three, total = torch.tensor(2.0), torch.tensor(3.0), x.sum()
+    return total + 1, two + 1, three + 1, (total + 1) * 2, (two + 1) * 2, two * x, three * x, two * three, total * three
+
+
 PROGRAMS = [
+    known_values,
     layers,
     other_layouts,
     other_numbers,

@@ -47,13 +47,14 @@ class Repeats:
     def _call(self, op: OpOverload, rule: Rule | None, *args: Any, **kwargs: Any) -> Any:
         mode = get_proxy_mode()
         assert mode is not None
-        tracer, operands = mode.tracer, list[Any]()
+        tracer, operands, key = mode.tracer, list[Any](), None
         with DisableTorchFunction():
             try:
-                key = op, _kind(args, operands), tuple((name, _kind(each, operands)) for name, each in kwargs.items())
+                kinds = _kind(args, operands), tuple((name, _kind(each, operands)) for name, each in kwargs.items())
+                nodes = [_node_of(each, tracer) for each in operands]
+                key = op, *kinds
             except _HasNoKind:
-                return rule(*args, **kwargs) if rule else NotImplemented
-            nodes = [_node_of(each, tracer) for each in operands]
+                pass
             if key in self._pending:
                 before, of_first = self._pending.pop(key)
                 first = before._next
@@ -62,7 +63,7 @@ class Repeats:
                 return trace.copy(nodes, tracer)
         before = tracer.graph._root._prev
         result = rule(*args, **kwargs) if rule else NotImplemented
-        if key not in self._traces:
+        if key is not None and key not in self._traces:
             if result is NotImplemented:
                 self._pending[key] = before, nodes
             else:
@@ -86,7 +87,7 @@ class _Trace:
         """Returns None for nodes that cannot be copied: those with effects, random numbers, or memory of others."""
         known, memory = {*operands}, set[int]()
         several = returned if isinstance(returned, list | tuple) else [returned]
-        if len(known) != len(operands) or None in known or not {*several} <= {*made}:
+        if len(known) != len(operands) or not {*several} <= {*made}:
             return None
         needed = {*several}
         for node in reversed(made):
@@ -135,7 +136,7 @@ def _pointwise_overloads(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
 
 
 class _HasNoKind(Exception):
-    """An argument that is no fake tensor of a usual layout and known size, and no plain value."""
+    """An argument that is neither a plain value nor a fake tensor of known size, usual layout and unknown value."""
 
 
 def _kind(value: Any, operands: list[Any]) -> Any:
@@ -186,15 +187,22 @@ def _new_like(value: Any) -> FakeTensor:
     return FakeTensor(value.fake_mode, element, value.device)
 
 
-def _node_of(value: Any, tracer: Any) -> fx.Node | None:
-    """Returns the node of a tensor or symbol; None if it has none or if its value is known."""
+def _node_of(value: Any, tracer: Any) -> fx.Node:
+    """Returns the node of a tensor or symbol."""
     slot: Any = get_proxy_slot(value, tracer, None)
-    if slot is None or not isinstance(value, torch.Tensor):
-        return None if slot is None else slot.force().node
-    return None if slot.constant is not None else slot.proxy.node
+    if slot is None:
+        raise _HasNoKind
+    if isinstance(value, torch.Tensor) and slot.constant is not None:
+        raise _HasNoKind  # its value is known, too, and `make_fx` computes with it
+    node: fx.Node = slot.proxy.node if isinstance(value, torch.Tensor) else slot.force().node
+    return node
 
 
 def _nodes_of(result: Any, tracer: Any) -> Any:
+    """Returns the node of each tensor that a call returned; None for what else it returned."""
     if type(result) in (list, tuple):
         return type(result)(_nodes_of(each, tracer) for each in result)
-    return _node_of(result, tracer) if isinstance(result, torch.Tensor) else None
+    try:
+        return _node_of(result, tracer) if isinstance(result, torch.Tensor) else None
+    except _HasNoKind:
+        return None
