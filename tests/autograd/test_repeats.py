@@ -116,8 +116,11 @@ def without_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Repeats, "rules", lambda self, table: dict(table))
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    ("program", "dynamic"),
+    [*((program, None) for program in PROGRAMS), (layers, True), (written, True), (of_sizes, True)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_the_graph_is_that_of_a_whole_trace(
     program: Callable[..., Any], dynamic: bool | None, traced: list[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

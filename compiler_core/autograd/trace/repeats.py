@@ -155,7 +155,7 @@ def _kind(value: Any, operands: list[Any]) -> Any:
         start = value.storage_offset()
         return (
             value.dtype,
-            value.device,
+            value.fake_device,
             value.shape,
             value.stride(),
             start,
@@ -184,7 +184,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _new_like(value: Any) -> FakeTensor:
     with DisableTorchDispatch():
         element = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    return FakeTensor(value.fake_mode, element, value.device)
+    return FakeTensor(value.fake_mode, element, value.fake_device)
 
 
 def _node_of(value: Any, tracer: Any) -> fx.Node:
