@@ -282,7 +282,7 @@ def _is_class(owner: ConstantSource) -> bool:
 def _replace_function(value: ContainerValue) -> Any:
     """Returns the function that gives an outside container its new contents."""
     if isinstance(value, ListValue) and value._values is None:
-        return list.extend
+        return value.cls.extend
     if isinstance(value, DequeValue):
         return replace_deque
     if isinstance(value, ListValue):

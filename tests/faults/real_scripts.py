@@ -538,8 +538,8 @@ from collections import deque
 buffer = deque(maxlen=4)
 
 def program(observation):
-    buffer.append(observation)  # the fault
-    return torch.stack(list(buffer)).mean(0)
+    buffer.append(observation)
+    return torch.stack(list(buffer)).mean(0)  # the fault
 
 def run(call):
     for _ in range(3):
@@ -553,11 +553,12 @@ def run(call):
             Change(
                 "no growing list",
                 {
-                    "    buffer.append(observation)  # the fault\n    return torch.stack(list(buffer)).mean(0)": "    return observation * 2"
+                    "    buffer.append(observation)\n    return torch.stack(list(buffer)).mean(0)  # the fault": "    return observation * 2"
                 },
             ),
         ),
         compiles=3,
+        stock={"line": 7},  # which changes the deque
     ),
     Recompiled(
         "the shape of a mask made from lengths",

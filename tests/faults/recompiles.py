@@ -669,6 +669,38 @@ def run(call):
         stock={"line": 5},  # which changes the list
     ),
     Recompiled(
+        "a list that grows by what a break returns",
+        """
+import random
+
+DRAWN = []
+
+def program(x):
+    DRAWN.insert(0, random.random())  # the fault
+    return x.sin()
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(3))
+""",
+        "DRAWN",
+        "length",
+        "0",
+        "1",
+        (
+            Change(
+                "no growing list",
+                {
+                    "    DRAWN.insert(0, random.random())  # the fault\n": "",
+                    "        call(": "        DRAWN.insert(0, random.random())\n        call(",
+                },
+            ),
+        ),
+        compiles=5,
+        breaks=1,
+        stock=None,  # where the bound method that is held across the break is another object, too
+    ),
+    Recompiled(
         "an average that starts as None",
         """
 class Average:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import compiler_core as cc
+from compiler_core.api.compile import record_of
 from compiler_core.tools.testing import same_as_eager
 
 COUNT = 0
@@ -55,6 +56,31 @@ def test_list_methods_around_a_break(x, items):
     print(len(items))
     items.extend([5]), items.pop()
     return items
+
+
+@same_as_eager(graphs=1, breaks=["print"] * 2, inputs=lambda: (x4(), collections.deque([1, 2], 3)))
+def test_a_deque_is_read_after_items_were_appended(x, items):
+    items.append(3), items.append(x)
+    print(list(items)[:2])
+    items.append(4)
+    items.append(items.popleft())
+    print(len(items))
+    items.append(5)
+    return x + len(items), items
+
+
+def test_a_deque_that_grows_is_compiled_once():
+    recent = collections.deque(maxlen=3)
+
+    def program(x):
+        recent.append((x.sum(), len(x)))
+        return x * 2
+
+    compiled = cc.compile(program, fullgraph=True)
+    for n in range(6):
+        compiled(torch.full((2,), float(n)))
+    assert [float(total) for total, _ in recent] == [6, 8, 10]
+    assert len(record_of(compiled).compiles) == 1
 
 
 @same_as_eager(graphs=1, breaks=["print"], inputs=lambda: (x4(), {1, 2}))

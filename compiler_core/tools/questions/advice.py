@@ -388,7 +388,8 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     if failed.name == MESSAGE:
         return "no message"
     is_unsettled = (is_number or aspect == "size") and not situation.is_settled
-    if (aspect in ("relation", "length") or is_unsettled) and has_generated_name(failed.guard):
+    is_bound = failed.source.endswith(".__self__")  # of a method: `items` in ``items.append(...)``, which was there
+    if (aspect in ("relation", "length") or is_unsettled) and has_generated_name(failed.guard) and not is_bound:
         return "value of a break"
     if situation.is_made_inside and (aspect == "relation" or (is_number and is_unsettled)):
         return "value of a break"

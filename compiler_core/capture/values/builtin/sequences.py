@@ -375,8 +375,8 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 _DEQUE_CHANGES: Mapping[str, tuple[_Read, ...]] = {
-    **_CHANGES, "pop": (), "popleft": (), "append": (_item,), "appendleft": (_item,), "extend": (_items,),
-    "extendleft": (_items,), "rotate": (_number,),
+    **_CHANGES, "pop": (), "popleft": (), "appendleft": (_item,), "extend": (_items,), "extendleft": (_items,),
+    "rotate": (_number,),
 }  # fmt: skip
 
 
@@ -395,6 +395,13 @@ class DequeValue(ListValue):
             super().load(tx)
             assert self.source is not None
             tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
+            items = self.unpack(tx)
+            items[:] = collections.deque(items, self.maxlen)  # those that were appended drop others
+
+    def method_append(self, tx: Interpreter, item: Value) -> Value:
+        if self._values is None:
+            return super().method_append(tx, item)
+        return self.change(tx, "append", item)
 
     def new_like(self, values: list[Value]) -> DequeValue:
         deque = DequeValue(list(collections.deque(values, self.maxlen)))
