@@ -61,6 +61,8 @@ class GuardKind:
     """What of the object is compared."""
     expected: Callable[[Any], str] = safe_repr
     """Returns what the condition expects, for messages."""
+    named: Callable[[str, Any], str] = lambda name, value: name
+    """Returns what is compared in the user's words, from those for the source and the value."""
     keeps: Callable[[Any], Any] = lambda value: value
     """Returns what a guard keeps of the value that `Capture.guard` was called with.
 
@@ -160,7 +162,7 @@ class GuardSpec:
         if is_of_environment(source):
             item, expected, got = (text.removeprefix("b") for text in (found.item, found.expected, found.got))
             found = found._replace(item=item, expected=expected, got=got)
-        name = (self.name if source is self.source else "") or source.shown
+        name = KINDS[self.kind].named((self.name if source is self.source else "") or source.shown, self.value)
         return FailedGuard(
             self.kind, self.text.partition("  # ")[0], source.text, name, found.aspect, found.expected,
             found.got, self.line, list(found.dims), found.item, found.is_specialised,
@@ -207,7 +209,8 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
     """Returns each fact for which a guard does not hold.
 
     What differs as a consequence is left out: what is read from an object that is another one, or of another class,
-    items of a list that is shorter, and the list of keys of a dict that has another key.
+    items of a list that is shorter, the list of keys of a dict that has another key, and conditions on what is not
+    there, such as the second size of a vector.
     """
     found: list[FailedGuard] = []
     replaced: set[Source] = set()
@@ -220,6 +223,7 @@ def failures(guards: Sequence[GuardSpec], scope: Scope) -> list[FailedGuard]:
             replaced.add(guard.source)
     other_items = {each.source for each in found if each.aspect in ("length", "key", "keys")}
     found = [each for each in found if each.got != NOTHING or each.source.rpartition("[")[0] not in other_items]
+    found = [each for each in found if each.got != NOTHING or each.aspect != "relation"] or found
     with_keys = {each.source for each in found if each.aspect == "key"}
     return [each for each in found if each.aspect not in ("keys", "length") or each.source not in with_keys]
 

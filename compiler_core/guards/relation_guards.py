@@ -325,6 +325,10 @@ class FlagCondition:
             source = step.text(source)
         return source
 
+    def shown(self, name: str) -> str:
+        text = self.text(name)
+        return text[1:-1] if self.steps and self.steps[-1].function in _SIGNS else text
+
 
 def _difference(obj: Any, wanted: tuple[FlagCondition, bool]) -> Found:
     condition, truth = wanted
@@ -338,4 +342,5 @@ KINDS["CONDITION_OF_FLAG"] = GuardKind(
     _difference,
     aspect="value",
     expected=lambda wanted: str(wanted[1]),
+    named=lambda name, wanted: wanted[0].shown(name),
 )

@@ -257,6 +257,33 @@ def run(call):
         },
     ),
     Recompiled(
+        "a count of updates in a buffer",
+        """
+class Average(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        if self.updates == 0:  # the fault
+            return x * 2
+        return x.lerp(x * 2, 0.5)
+
+program = Average()
+
+def run(call):
+    for _ in range(4):
+        call(torch.ones(3))
+        program.updates += 1
+""",
+        "self.updates == 0",
+        "value",
+        "True",
+        "False",
+        remedy="two values",
+        stock=None,  # which breaks there
+    ),
+    Recompiled(
         "a counter of calls in a module",
         """
 class Router(torch.nn.Module):

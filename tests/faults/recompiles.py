@@ -669,6 +669,24 @@ def run(call):
         stock={"line": 5},  # which changes the list
     ),
     Recompiled(
+        "a vector in place of a matrix",
+        """
+def program(x):
+    return x.sin()  # the fault
+
+def run(call):
+    for shape in ((8, 4), (6, 5), (7,)):
+        call(torch.ones(shape))
+""",
+        "x",
+        "rank",
+        "2",
+        "1",
+        (Change("one rank", {"(7,)": "(7, 2)"}),),
+        options=DYNAMIC,
+        stock={"is_confirmed": False},
+    ),
+    Recompiled(
         "a list that grows by what a break returns",
         """
 import random

@@ -54,6 +54,10 @@ def test_the_cause_is_named_and_nothing_else(fault: Recompiled, engine: Engine) 
     torch.testing.assert_close(ran.results, run(fault.script, fault.title, None).results)
     assert errors(fault, engine, ran.compiles, ran.problems) == []
     assert wrong_lines(ran.record) == []
+    for cause in (each.cause for each in ran.compiles if each.cause):
+        for failed in [cause, *cause.besides, *(each for missed in cause.others for each in missed.failed)]:
+            assert failed.item if failed.aspect == "relation" else failed.name
+            assert failed.got != failed.expected
 
 
 @pytest.mark.parametrize(("fault", "change", "engine"), few_of_stock(CHANGES), ids=named(CHANGES))

@@ -78,6 +78,8 @@ class Situation(NamedTuple):
     """Whether it is a local that the function itself has made, before a graph break."""
     case: str = ""
     """Which number a symbol of the new compile became, if a later compile has a symbol for the others."""
+    had_symbol: bool = False
+    """Whether an earlier compile has a symbol for it, and did not serve the call for another reason."""
 
     @property
     def is_settled(self) -> bool:
@@ -403,7 +405,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         if failed.is_broadcast:
             return "sizes 0 and 1"
         if situation.is_settled:
-            return "dynamic sizes"
+            return "symbolic number" if situation.had_symbol else "dynamic sizes"
         if situation.is_symbolic or situation.is_needed or failed.is_specialised:
             return "few sizes"
         return "not dynamic" if situation.no_symbols else "static sizes"
@@ -459,7 +461,7 @@ def _has_grown(failed: FailedGuard) -> bool:
 def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.kind == "GLOBAL_ABSENT":
         return "define before"
-    if failed.type == "bool":
+    if failed.type == "bool" or failed.kind == "CONDITION_OF_FLAG":
         return "two values"
     if "None" in (failed.expected, failed.got):
         return "a value at first" if failed.place != "argument" and failed.expected == "None" else "not None"
@@ -473,7 +475,7 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
         # with dynamic=True, too, operations on sizes take other ways for 0 and 1, and 0.0 may be compiled separately
         is_special = (failed.expected in ("0", "1") and bool(situation.conditions)) or failed.expected == "0.0"
         is_passed = failed.place == "argument" and not has_generated_name(failed.guard) and not is_special
-        return "dynamic numbers" if is_passed else "symbolic number"
+        return "dynamic numbers" if is_passed and not situation.had_symbol else "symbolic number"
     is_needed = failed.is_specialised or situation.is_needed or failed.caller is not None  # a library needs a number
     if situation.no_symbols and not is_needed:
         return "not dynamic"

@@ -748,7 +748,7 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     having = [c for c in frame.compiles if c.cause and any(_is_same(failed, e) for e in [c.cause, *c.cause.besides])]
     is_symbolic, cases = _has_symbols(compile_, failed), _cases(compile_, failed)
     later = having[having.index(compile_) + 1 :] if compile_ in having else []
-    is_last = all(is_symbolic and _cases(each, failed) for each in later)
+    is_last = all(is_symbolic and (_cases(each, failed) or _allows(compile_, each, failed)) for each in later)
     is_one_case = bool(cases) and any(_has_symbols(each, failed) for each in having)
     is_needed = bool(cases) or (failed.aspect == "value" and _is_number_needed(record, compile_, failed))
     conditions = tuple(_conditions(compile_, failed, name))
@@ -756,7 +756,17 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     return Situation(
         is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols,
         _is_made_by_first_step(record, failed), _is_made_inside(record, frame, failed), case,
+        any(_has_symbols(each, failed) and _allows(each, compile_, failed) for each in frame.compiles),
     )  # fmt: skip
+
+
+def _allows(compile_: Compile, later: Compile, failed: FailedGuard) -> bool:
+    """Whether a compile does not serve a call for other reasons than this difference, as far as the cause of the
+    `later` compile, which does, says."""
+    others = later.cause.others if later.cause else []
+    return any(
+        each.compile == compile_.id and not any(_is_same(failed, other) for other in each.failed) for each in others
+    )
 
 
 def _has_symbols(compile_: Compile, failed: FailedGuard) -> bool:
