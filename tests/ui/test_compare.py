@@ -70,6 +70,9 @@ def test_texts_are_aligned(pane: Locator, themed_page: Page, screenshot: Screens
     for text in (" cos:", " sin:", " sin_3:"):
         expect_beside(line(pane, 0, text), line(pane, 1, text))
     screenshot(themed_page, "compare_text")
+    Explorer(themed_page.locator(".cutaway")).row("0/0").last.click()
+    expect(pane).to_contain_text("0/0 compared with")
+    expect(half(pane, 0).get_by_role("heading")).to_have_text("0/0")  # the earlier one stays on the left
 
 
 def test_both_halves_scroll_and_hover_together(pane: Locator, themed_page: Page) -> None:

@@ -1,9 +1,12 @@
 /** Texts for numbers, sizes, times and tensor types. */
 
+/** How a condition that an absolute value is finite ends: with the largest float64, as Python prints it. */
+const IS_FINITE = " <= 1.7976931348623157e+308";
+
 /** An expression over sources as the user would write it: `x.size(0)` for `L['x'].size()[0]`. */
 export function readable(text: string): string {
   const rooted = text.replace(/\b[LG]\[(['"])(\w+)\1\]/g, "$2").replace(/\.(size|stride)\(\)\[(\d+)\]/g, ".$1($2)");
-  return rooted.replace(/\b__(stack|callee)\d*\b/g, "an intermediate value");
+  return rooted.replace(/\b__(stack|callee)\d*\b/g, "an intermediate value").replaceAll(IS_FINITE, " is finite");
 }
 
 /** Cuts a text off after `maxLength` characters, the ellipsis included. */
@@ -26,6 +29,13 @@ export function bytes(count: number): string {
     unit = next;
   }
   return `${unit === "B" ? value : value.toFixed(1)} ${unit}`;
+}
+
+/** Formats a share, 0 to 1, as "38 %"; a part is never "0 %", and what is not all never "100 %". */
+export function percent(share: number): string {
+  const rounded = Math.round(100 * share);
+  if (rounded === 0 && share > 0) return "<1 %";
+  return rounded === 100 && share < 1 - 1e-9 ? ">99 %" : `${rounded} %`; // sums of parts are not exact
 }
 
 /** Formats nanoseconds: 1.2e6 as "1.20 ms". */
@@ -64,7 +74,7 @@ const UNITS: { [unit: string]: number } = {
 
 /** The value of a text that is a quantity, as the functions here format it: 2048 for "2.0 KiB"; null for other texts. */
 export function quantity(text: string): number | null {
-  const [, number, unit] = /^\+?(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([%A-Za-zµ]*)$/.exec(text) ?? [];
+  const [, number, unit] = /^[+<>]?(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([%A-Za-zµ]*)$/.exec(text) ?? [];
   const factor = UNITS[unit ?? ""];
   return number === undefined || factor === undefined ? null : Number(number.replaceAll(",", "")) * factor;
 }

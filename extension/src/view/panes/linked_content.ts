@@ -1,6 +1,7 @@
 /** Content made of HTML elements that are linked to items: tables and the overview. */
 
 import { h, scrollInside } from "../dom/elements";
+import { percent } from "../dom/format";
 import type { ModuleCost } from "../model/analysis/costs";
 import type { Content } from "../model/content";
 import type { ItemId } from "../model/record/record";
@@ -112,9 +113,8 @@ export function shortCell(content: Node | string): HTMLTableCellElement {
 
 /** Creates a cell with a share, 0 to 1, as a number and a bar. */
 export function shareCell(share: number): HTMLTableCellElement {
-  const percent = Math.round(100 * share);
-  const bar = h("span", { class: "bar ok", style: `width:${percent}%` });
-  return shortCell(h("span", { class: "share" }, `${percent} %`, h("span", { class: "track" }, bar)));
+  const bar = h("span", { class: "bar ok", style: `width:${Math.round(100 * share)}%` });
+  return shortCell(h("span", { class: "share" }, percent(share), h("span", { class: "track" }, bar)));
 }
 
 /** Creates a cell of two lines that are cut off where the other cells need the width; the tooltip has the full text. */

@@ -1,6 +1,6 @@
 /** Marks on the user's lines, shown in the source pane and in the notebook's own editors. */
 
-import { bytes, duration, readable } from "../../dom/format";
+import { bytes, duration, percent, readable } from "../../dom/format";
 import type { PaneName } from "../content";
 import type { Compile, Record as CutawayRecord, ItemId, Problem } from "../record/record";
 import { allTimed, lineCosts } from "./costs";
@@ -110,7 +110,7 @@ function hotMarks(record: CutawayRecord, links: Links): Mark[] {
     .filter(({ bytes }) => byTime || bytes >= MIN_HOT_BYTES)
     .slice(0, MAX_HOT_LINES)
     .map((cost): Mark => {
-      const share = `${Math.round(100 * cost.share)} %`;
+      const share = percent(cost.share);
       const reason = byTime
         ? `Its kernels take ${duration(cost.ns)}, ${share} of the time of all kernels.`
         : `Its kernels read and write ${bytes(Math.round(cost.bytes))}, ${share} of the traffic of all kernels.`;

@@ -59,11 +59,18 @@ export class CompilesPane implements Content {
   }
 
   private contentFor(other: Compile): Content | null {
-    if (this.kind === "table") return new RunsTable(this.state, compareCompiles(other, this.compile, this.state.links));
-    const chosen = this.choose(commonArtifacts(other, this.compile, this.kind));
+    const [before, after] = this.inOrder(other);
+    if (this.kind === "table") return new RunsTable(this.state, compareCompiles(before, after, this.state.links));
+    const chosen = this.choose(commonArtifacts(before, after, this.kind));
     if (!chosen) return null;
     const PairView = this.kind === "text" ? PairedTexts : PairedGraphs;
-    return new PairView(this.state, chosen, [other.id, this.compile.id]);
+    return new PairView(this.state, chosen, [before.id, after.id]);
+  }
+
+  /** Both compiles, the earlier one first: what is "added" came with the recompile, whichever of the two is current. */
+  private inOrder(other: Compile): Two<Compile> {
+    const all = this.state.record.frames.flatMap((frame) => frame.compiles);
+    return all.indexOf(other) < all.indexOf(this.compile) ? [other, this.compile] : [this.compile, other];
   }
 
   /**

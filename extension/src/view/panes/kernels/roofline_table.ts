@@ -1,7 +1,7 @@
 /** The roofline of each kernel: the minimum time that a device needs for its memory traffic and its operations. */
 
 import { h } from "../../dom/elements";
-import { bytes, duration } from "../../dom/format";
+import { bytes, duration, percent } from "../../dom/format";
 import { type KernelCost, kernelCosts, kernelPattern } from "../../model/analysis/costs";
 import { groupRepeats, modulesOf } from "../../model/analysis/repeats";
 import { phaseText } from "../../model/analysis/training_step";
@@ -94,8 +94,12 @@ export class RooflineTable extends LinkedContent {
     const { minNs, ns } = row;
     const share = ns ? minNs / ns : null;
     const filled = h("span", { class: "bar ok", style: `width:${Math.min(100, 100 * (share ?? 0))}%` });
-    const percent = share === null ? "not timed" : `${Math.round(100 * share)} %`;
-    const ofRoof = h("span", { class: "share" }, percent, share !== null && h("span", { class: "track" }, filled));
+    const ofRoof = h(
+      "span",
+      { class: "share" },
+      share === null ? "not timed" : percent(share),
+      share !== null && h("span", { class: "track" }, filled),
+    );
     return h(
       "tr",
       {},
