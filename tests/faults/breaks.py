@@ -702,6 +702,43 @@ def program(x):
         grade="expected",
     ),
     Broken(
+        "a copy of a model after all that is computed",
+        """
+import copy
+
+model = torch.nn.Linear(3, 1)
+copies = []
+
+def program(x):
+    y = x.sin()
+    copies.append(copy.deepcopy(model))  # the fault
+    return y
+""",
+        "unsupported call",
+        "copy.deepcopy(model)",
+        "Nothing to change: nothing is computed after it",
+        {"    copies.append(copy.deepcopy(model))  # the fault\n": ""},
+        grade="expected",
+    ),
+    Broken(
+        "an average of weights made in the function",
+        """
+model = torch.nn.Linear(3, 1)
+averages = []
+
+def program(x):
+    y = x.sin()
+    averages.append(torch.optim.swa_utils.AveragedModel(model))  # the fault
+    return y
+""",
+        "skipped function",
+        "torch.optim.swa_utils.AveragedModel(model)",
+        "Nothing to change: nothing is computed after it",
+        {"    averages.append(torch.optim.swa_utils.AveragedModel(model))  # the fault\n": ""},
+        grade="expected",
+        stock={"reason": "unsupported call"},
+    ),
+    Broken(
         "a helper that is not compiled on purpose",
         """
 @torch.compiler.disable

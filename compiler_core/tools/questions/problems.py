@@ -71,7 +71,7 @@ _COMPUTES_NOTHING = frozenset[BreakReason]({"tensor value read", "print", "requi
 """Reasons of breaks at which nothing is computed that a graph could hold, or only a new tensor."""
 _BRANCHES = frozenset[BreakReason]({"data-dependent branch"})
 """Reasons of breaks after which it depends on values what is computed."""
-_CALLS = frozenset[BreakReason]({"skipped function"})
+_CALLS = frozenset[BreakReason]({"skipped function", "unsupported call"})
 """Reasons of breaks at calls of functions, which may themselves compute what a graph could hold."""
 _SETS_SOMETHING = re.compile(
     r"(?:torch|random|np|numpy)(?:\.\w+)*\.(?:manual_seed|manual_seed_all|seed|set_\w+|use_deterministic_algorithms)\("
