@@ -558,7 +558,7 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "tensor value read"
     if function.fn in _READERS:
         return "skipped function"
-    if function.fn.__name__ == "__init__":  # of a module, such as an average of weights
+    if function.code.co_name == "__init__":  # of a module, such as an average of weights
         return "skipped function"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
