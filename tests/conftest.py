@@ -74,7 +74,7 @@ def pytest_collection_finish() -> None:
     """Garbage collections skip the objects that imports made, which are most of all.  To time its guards, stock empties
     the processor's cache in each compile, which takes 20 ms: not here."""
     if guards := sys.modules.get("torch._dynamo.guards"):
-        guards.profile_guard_manager = lambda *_: 0.0
+        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
     gc.freeze()
     gc.enable()
 
