@@ -16,6 +16,7 @@ import torch
 import torch.fx as fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, track_tensor_tree
 
+from compiler_core.support.fx_symbols import is_symbolic
 from compiler_core.support.node_facts import is_pure, is_view
 from compiler_core.support.operators import is_pointwise
 from compiler_core.support.tensors import storage_id
@@ -123,16 +124,11 @@ class _Trace:
 
 
 def _pointwise() -> Iterator[OpOverload]:
-    """Yields the pointwise operators that write to none of their arguments, of those that have been called."""
-    for name in dir(aten):
-        if isinstance(packet := getattr(aten, name), OpOverloadPacket):
-            yield from _pointwise_overloads(packet)
-
-
-@functools.cache
-def _pointwise_overloads(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
-    overloads = [getattr(packet, name) for name in packet._overload_names]
-    return tuple(each for each in overloads if is_pointwise(each) and not each._schema.is_mutable)
+    """Yields the pointwise operators that write to none of their arguments, of those that PyTorch has loaded so far."""
+    for packet in vars(aten).values():
+        for each in vars(packet).values() if isinstance(packet, OpOverloadPacket) else ():
+            if isinstance(each, OpOverload) and is_pointwise(each) and not each._schema.is_mutable:
+                yield each
 
 
 class _HasNoKind(Exception):
@@ -141,28 +137,18 @@ class _HasNoKind(Exception):
 
 def _kind(value: Any, operands: list[Any]) -> Any:
     """Returns what the nodes of an operator depend on of an argument; adds its tensors and symbols to `operands`."""
-    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat):
+    if isinstance(value, torch.Tensor) or is_symbolic(value):
         for i, each in enumerate(operands):
             if each is value:
                 return i
-    if isinstance(value, torch.SymInt | torch.SymFloat):
         operands.append(value)
+    if is_symbolic(value):
         return type(value), value.node.expr
     if isinstance(value, torch.Tensor):
         if type(value) is not FakeTensor or not _is_plain(value):
             raise _HasNoKind
-        operands.append(value)
-        start = value.storage_offset()
-        return (
-            value.dtype,
-            value.fake_device,
-            value.shape,
-            value.stride(),
-            start,
-            value.requires_grad,
-            value.is_conj(),
-            value.is_neg(),
-        )
+        layout = value.shape, value.stride(), value.storage_offset()
+        return value.dtype, value.fake_device, *layout, value.requires_grad, value.is_conj(), value.is_neg()
     if isinstance(value, list | tuple):
         return type(value), tuple(_kind(each, operands) for each in value)
     if type(value) in (float, complex):
@@ -176,12 +162,14 @@ PLAIN = frozenset((int, bool, str, torch.dtype, torch.device, torch.layout, torc
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and all(
-        type(n) is int for n in (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    )
+    """Whether a tensor has memory of known sizes."""
+    if tensor.layout is not torch.strided:
+        return False
+    return not any(map(is_symbolic, (*tensor.shape, *tensor.stride(), tensor.storage_offset())))
 
 
 def _new_like(value: Any) -> FakeTensor:
+    """Returns a fake tensor with new memory, without the modes that `tensors.new_like` would run through."""
     with DisableTorchDispatch():
         element = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     return FakeTensor(value.fake_mode, element, value.fake_device)
