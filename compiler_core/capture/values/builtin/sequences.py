@@ -241,9 +241,7 @@ class ListValue(SequenceValue):
             tx.effects.note_mutation(self)
             self.appended.append(item)
             return NONE
-        self.prepare_mutation(tx)
-        self.unpack(tx).append(item)
-        return NONE
+        return self.change(tx, "append", item)
 
     def method_extend(self, tx: Interpreter, other: Value) -> Value:
         self.prepare_mutation(tx)
@@ -397,11 +395,6 @@ class DequeValue(ListValue):
             tx.guards.add("EQUALS_MATCH", AttrSource(self.source, "maxlen"), self.maxlen)
             items = self.unpack(tx)
             items[:] = collections.deque(items, self.maxlen)  # those that were appended drop others
-
-    def method_append(self, tx: Interpreter, item: Value) -> Value:
-        if self._values is None:
-            return super().method_append(tx, item)
-        return self.change(tx, "append", item)
 
     def new_like(self, values: list[Value]) -> DequeValue:
         deque = DequeValue(list(collections.deque(values, self.maxlen)))
