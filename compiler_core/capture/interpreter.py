@@ -546,6 +546,7 @@ _DISTRIBUTED_TENSOR_FILES = os.path.join(os.path.dirname(torch.__file__), "distr
 
 _READERS = (Optimizer.state_dict, LRScheduler.state_dict, torch.amp.GradScaler.state_dict)
 """Methods of what trains that change nothing."""
+_MAKERS = (Optimizer.__init__, LRScheduler.__init__, torch.amp.GradScaler.__init__)
 
 
 def _kind_of_skipped(function: FunctionValue) -> BreakReason:
@@ -558,8 +559,8 @@ def _kind_of_skipped(function: FunctionValue) -> BreakReason:
         return "tensor value read"
     if function.fn in _READERS:
         return "skipped function"
-    if function.code.co_name == "__init__":  # of a module, such as an average of weights
-        return "skipped function"
+    if function.code.co_name == "__init__":  # of a subclass of the program, or of a module, as an average of weights is
+        return "new optimizer" if function.fn in _MAKERS else "skipped function"
     return kind_of_skipped(str(getattr(function.fn, "__module__", "")))
 
 

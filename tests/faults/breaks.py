@@ -739,6 +739,27 @@ def program(x):
         stock={"reason": "unsupported call"},
     ),
     Broken(
+        "an optimizer of the program's made in the function",
+        """
+model = torch.nn.Linear(3, 1)
+
+class Signs(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})  # the fault
+
+def program(x):
+    y = x.sin()
+    Signs([model.weight], 0.1)
+    return y.cos()
+""",
+        "new optimizer",
+        'super().__init__(params, {"lr": lr})',
+        "Nothing to change if it is made once",
+        {"    Signs([model.weight], 0.1)\n": ""},
+        grade="expected",
+        stock={"line": 10},  # which calls the constructor
+    ),
+    Broken(
         "a helper that is not compiled on purpose",
         """
 @torch.compiler.disable
