@@ -199,18 +199,15 @@ def test_sums_are_about_as_exact_as_eager_ones(columns: int) -> None:
         assert ours <= 2 * eager + 2**-24  # half a unit in the last place, for rounding the exact sum
 
 
+@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_do_not_change_the_result(threads: int) -> None:
     x = torch.randn(300, 1001, generator=torch.Generator().manual_seed(0))
     run, _ = compiled(lambda x: (x.exp() * 2, F.softmax(x, -1), x.sum(0), x.amax(), x.sum()), x)
     expected = run([x])
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    try:
-        for ours, reference in zip(run([x]), expected, strict=True):
-            torch.testing.assert_close(ours, reference, rtol=1e-6, atol=1e-6)
-    finally:
-        torch.set_num_threads(before)
+    for ours, reference in zip(run([x]), expected, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-6, atol=1e-6)
 
 
 def test_names_that_are_words_of_cpp() -> None:

@@ -218,15 +218,13 @@ def test_on_the_cpu_values_and_gradients(name: str, dtype: torch.dtype) -> None:
     assert "columns" in rules_of(record)
 
 
+@pytest.mark.usefixtures("settings")
 def test_on_the_cpu_sums_are_the_same_with_any_number_of_threads() -> None:
     program, inputs = CPU_PROGRAMS["layer norm"], matrix_and_vectors(512, 512)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3, 1):
-            torch.set_num_threads(threads)
-            found.append(outcome(compiler_core.compile(program, strict=True), inputs))
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for threads in (1, 2, 3, 1):
+        torch.set_num_threads(threads)
+        found.append(outcome(compiler_core.compile(program, strict=True), inputs))
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 
