@@ -391,14 +391,15 @@ class _GuardObserver:
 
     def __init__(self, observer: _Observer) -> None:
         self._observer = observer
-        self._compile: Any = None
+        self._compile = ""
         self._lines: dict[str, tuple[str, int]] = {}
 
     def after_guard(self, _: None, __: None, ___: Any, guard: Any, *____: Any, **_____: Any) -> None:
-        running = torch_internals.running_compile()
-        if running != self._compile:
-            self._compile, self._lines = running, {}
+        builder = self._observer.builder
+        if not self._compile or builder.latest_compile != self._compile:
+            self._lines = {}
             self._observer.emit("cutaway.guard_lines", self._lines)  # it is read when the record is closed
+            self._compile = builder.latest_compile
         at = next((line for line in reversed(guard.user_stack or ()) if not library_of(line.filename)), None)
         if at is not None:
             self._lines.setdefault(str(guard.name), (at.filename, at.lineno))

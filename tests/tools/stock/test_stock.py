@@ -687,3 +687,34 @@ def test_what_a_library_runs_has_its_name_and_the_line_that_calls_it(function: A
             computed = [node.key for node in artifact.graph.nodes if node.op.startswith("call_")]
             assert computed
             assert all(compile_.caller.line in made.linked(artifact.item(key)) for key in computed)
+
+
+def test_compiles_after_a_reset_are_others() -> None:
+    """PyTorch counts its frames from 0 again."""
+
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def scaled(x: torch.Tensor, by: int) -> torch.Tensor:
+        return x.cos() * by
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        print("a graph break")
+        return scaled(x, 1) / 2
+
+    with compiler_core.record(engine="torch") as record:
+        torch.compile(sine, backend="eager")(torch.ones(3))
+        torch._dynamo.reset()
+        compiled = torch.compile(scaled, backend="eager")
+        for by in (2, 3):
+            compiled(torch.ones(3), by)
+        torch._dynamo.reset()
+        torch.compile(halved, backend="eager")(torch.ones(3))
+    assert [(frame.name, [c.id for c in frame.compiles]) for frame in record.frames] == [
+        ("sine", ["0/0"]), ("scaled", ["1/0", "1/1"]), ("halved", ["2/0"]), ("halved", ["3/0"]),
+    ]  # fmt: skip
+    (cause,) = [each.cause for each in record.compiles if each.cause]
+    assert (cause.name, cause.of) == ("by", "1/0")
+    assert [each.failures for each in record.compiles] == [[]] * 5
+    lines = {line for each in record.compiles for guard in each.guards if (line := guard.line)}
+    assert all(record.line_text(line).strip().startswith(("return", "print")) for line in lines)

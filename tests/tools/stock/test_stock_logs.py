@@ -48,6 +48,16 @@ def log(folder: Path) -> Path:
     return next(folder.glob("*.log"))
 
 
+def test_compiles_after_a_reset_are_others(folder: Path, tmp_path: Path) -> None:
+    """`torch._dynamo.reset` makes PyTorch count its frames from 0 again."""
+    (tmp_path / "dedicated_log_torch_trace_a.log").write_bytes(log(folder).read_bytes() * 2)
+    (record,) = read_logs(tmp_path)
+    assert [c.id for c in record.compiles] == ["0/0", "0/1", "1/0", "1/1", "2/0", "2/1", "3/0", "3/1"]
+    assert not [f for c in record.compiles for f in c.failures]
+    assert {c.outcome for c in record.compiles} == {"compiled"}
+    assert {c.id: c.cause.of for c in record.compiles if c.cause} == {f"{i}/1": f"{i}/0" for i in range(4)}
+
+
 def test_a_real_log(folder: Path) -> None:
     values_seen: list[tuple[int, int]] = []
     (record,) = read_logs(folder, progress=lambda done, whole: values_seen.append((done, whole)))

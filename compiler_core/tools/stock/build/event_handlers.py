@@ -306,6 +306,8 @@ def _write_guard_lines(record: PartialRecord, event: TraceEvent) -> None:
 def _write_recompile_reasons(record: PartialRecord, event: TraceEvent) -> None:
     builder = record.compile_of(event)
     builder.reasons = builder.reasons or read_recompile_reasons(event.payload)
+    for reason in builder.reasons:  # of compiles of this frame, which may have another number than PyTorch's
+        reason.compile = re.sub(r"\d+(?=/\d+$)", str(event.frame_id), reason.compile)
     if builder.reasons:  # completed at the end, from the guards of this compile
         builder.compile.cause = record.recompile_of(builder)
     _write_text(record, event)

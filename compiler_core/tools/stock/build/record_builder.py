@@ -7,6 +7,7 @@ does not slow down the compile.
 
 from __future__ import annotations
 
+import re
 import traceback
 
 from compiler_core.records import Record, limits
@@ -18,9 +19,44 @@ from compiler_core.tools.stock.read.trace_event import TraceEvent
 
 _JSON_EVENTS = frozenset({"chromium_event", "recompile_reasons", "torch_version"})
 """Events whose payload is parsed as JSON, which may take twenty times its length in memory."""
+_BEGINS = re.compile(r'\{\s*"name": "dynamo",[^{}]*(?:\{[^{}]*\}[^{}]*)?"ph": "B"')
+"""The phase in which everything of a compile is, as it begins."""
 _IMMEDIATE_EVENTS = frozenset({"str", "dynamo_start", "chromium_event"})
 _RUN_EVENTS = frozenset({"str", "torch_version", "cutaway.given_up"})
 """Events about the whole run; any other event without a compile id belongs to the latest compile."""
+
+
+class _FrameNumbers:
+    """The numbers of frames.  PyTorch counts from 0 again after `torch._dynamo.reset`; a record does not."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        """The numbers in the record, by PyTorch's since the latest reset that is known."""
+        self._next = 0
+        self._latest: dict[tuple[int, int | None, str], int] = {}
+        """The compile of a frame that has begun last, by frame, number in compiled autograd, and kind of event."""
+
+    def renumber(self, event: TraceEvent) -> None:
+        """Gives an event the number that its frame has in the record: another one if a compile begins again."""
+        if event.frame_id is None:
+            return
+        frame, compile_ = self._numbers.get(event.frame_id), event.frame_compile_id or 0
+        is_start = _is_start(event)
+        of_kind = event.compiled_autograd_id, event.name
+        if frame is None or (is_start and self._latest.get((frame, *of_kind), -1) >= compile_):
+            frame = event.frame_id if frame is None and event.frame_id >= self._next else self._next
+            self._numbers[event.frame_id] = frame
+            self._next = max(self._next, frame + 1)
+        if is_start:
+            self._latest[frame, *of_kind] = compile_
+        event.frame_id = frame
+
+
+def _is_start(event: TraceEvent) -> bool:
+    """Whether an event is the first one of a compile; `dynamo_start` is not far behind."""
+    if event.name == "chromium_event":
+        return _BEGINS.match(event.payload) is not None
+    return event.name == "dynamo_start" and not event.attempt
 
 
 class RecordBuilder:
@@ -43,6 +79,7 @@ class RecordBuilder:
         self.latest_compile = ""
         """The id of the compile that the latest event with one belongs to."""
         self._compiles_left_out = 0
+        self._frame_numbers = _FrameNumbers()
         self._pending: list[TraceEvent] = []
 
     def add_strings(self, strings: dict[int, str]) -> None:
@@ -51,6 +88,7 @@ class RecordBuilder:
 
     def add(self, event: TraceEvent) -> None:
         """Adds an event: it is written now, or waits, or is counted as left out."""
+        self._frame_numbers.renumber(event)
         self.latest_compile = event.compile_id or self.latest_compile
         if not event.name or self._is_left_out(event):
             return
