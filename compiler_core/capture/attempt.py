@@ -7,13 +7,14 @@ that cannot be captured, so nothing ever has to be rolled back.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.graph_builder import GraphBuilder, Region
 from compiler_core.capture.guard_collector import GuardCollector
+from compiler_core.capture.made_state import MadeState, StateMaker
 from compiler_core.capture.outside_objects import OutsideObjects
 from compiler_core.capture.rules.python.cached import state_read
 from compiler_core.capture.side_effects import SideEffects
@@ -73,15 +74,15 @@ class Capture:
         frame is captured again."""
         self.asked_if_compiling = False
         """Whether the program asked if it is compiled, and the answer was yes."""
-        self.made_state: list[tuple[dict[Any, Any], Any]] = []
-        """The entries that capture has made in the state of optimizers, as the first step would: dict and key."""
+        self.made_state = MadeState()
+        self.state_makers: list[StateMaker] = []
         self._iterations = 0
 
-    def drop_made_state(self) -> None:
-        """Removes what capture has made in the state of optimizers: the attempt is not used."""
-        while self.made_state:
-            state, key = self.made_state.pop()
-            state.pop(key, None)
+    def make_state(self, source: Source | None, obj: Any, make: Callable[[Any, MadeState], None]) -> None:
+        """Makes the state of an outside object now, and notes how, for further objects at its source."""
+        make(obj, self.made_state)
+        if source is not None:
+            self.state_makers.append(StateMaker(source, make))
 
     @property
     def unfinished(self) -> list[StopPoint]:

@@ -41,6 +41,7 @@ from compiler_core.capture.rules.torch import (  # noqa: F401  (they register th
     autograd_functions,
     control_flow,
     gradients,
+    optimizers,
     overrides,
     queries,
     transforms,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compiler_core.capture.break_kinds import Earlier
+from compiler_core.capture.made_state import StateMaker
 from compiler_core.capture.values.arrays import ARRAY
 from compiler_core.capture.values.cached_calls import CacheChanges
 from compiler_core.guards import GuardSpec, GuardTree
@@ -57,6 +58,8 @@ class InstalledCode:
     """Whether the frame could not be captured: its own code runs while the guards hold."""
     makes: frozenset[str] = frozenset()
     """The sources of what it makes if it is the first step of a training (`SideEffects.written_sources`)."""
+    makers: tuple[StateMaker, ...] = ()
+    """How its capture made what the first step of a training makes."""
 
 
 @dataclass

@@ -18,6 +18,7 @@ from compiler_core.backends import registry as backends
 from compiler_core.backends.replay_pool import Pools
 from compiler_core.bytecode import outermost_loops, verify
 from compiler_core.capture.guard_collector import add_source
+from compiler_core.capture.made_state import MadeState
 from compiler_core.capture.tensors.symbolic_shapes import DynamicPolicy
 from compiler_core.capture.values.cached_calls import known_outcomes
 from compiler_core.codegen.build.background import is_build_thread
@@ -51,7 +52,12 @@ from compiler_core.support.eager_warnings import silence_warnings
 from compiler_core.support.fork_locks import replace_after_fork
 from compiler_core.support.garbage import deferred_collections
 from compiler_core.support.transform_levels import in_dual_level
-from compiler_core.torch_private import DisableTorchFunctionSubclass, are_functorch_transforms_active, convert_frame
+from compiler_core.torch_private import (
+    DisableTorchFunctionSubclass,
+    EnableTorchFunction,
+    are_functorch_transforms_active,
+    convert_frame,
+)
 
 # only one thread compiles at a time, with this compiler or with stock: PyTorch's tracing has global state
 replace_after_fork(convert_frame, "compile_lock")
@@ -223,9 +229,9 @@ class Region:
         """Returns installed code whose guards hold, or compiles the frame."""
         state.entries = [e for e in state.entries if frame_hook.has_entry(e.manager)]
         scope = Scope(info.f_locals, info.f_globals, info.closure)
-        reinstalled = self._reinstall(state, scope)
-        if reinstalled is not None:
-            return reinstalled
+        found = self._reinstall(state, scope) or self._begin_training(state, scope)
+        if found is not None:
+            return found
         # a plain run would make calls of cached functions again; `CacheChanges` bounds these compiles
         if state.compile_count >= self.options.recompile_limit and not known_outcomes.are_for(info.code):
             return self._limit_reached(state)
@@ -307,6 +313,24 @@ class Region:
                 manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
                 state.entries.append(replace(entry, manager=manager))
                 return frame_hook.run_code(entry.replacement, manager, entry.id)
+        return None
+
+    def _begin_training(self, state: CodeState, scope: Scope) -> Any:
+        """Makes what the first step of a training makes, such as an optimizer's state, if a compile fits then."""
+        for entry in {e.id: e for e in state.entries if e.makers}.values():
+            made = MadeState()
+            for maker in entry.makers:
+                maker.make_in(scope, made)
+            if made and all_hold(entry.guards, scope):
+                manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
+                with EnableTorchFunction():
+                    holds_now = [e for e in state.entries if e.id == entry.id and e.manager.root.check(scope.f_locals)]
+                for each in holds_now:  # the new one takes its place
+                    frame_hook.invalidate(each.code, each.manager)
+                    state.entries.remove(each)
+                state.entries.append(replace(entry, manager=manager))
+                return frame_hook.run_code(entry.replacement, manager, entry.id)
+            made.drop()
         return None
 
     def _find_state(self, code: types.CodeType) -> CodeState | None:

@@ -173,7 +173,7 @@ class FrameCompile:
             for capture in self._attempts:
                 capture.graph.forget_real_tensors()
                 if self.compile.outcome != "compiled":
-                    capture.drop_made_state()
+                    capture.made_state.drop()
 
     def _run(self) -> Any:
         with self._only_recorded("capture", "the bytecode"):
@@ -342,7 +342,7 @@ class FrameCompile:
     def _new_attempt(self) -> tuple[Capture, Interpreter]:
         self._record_line_times()
         for earlier in self._attempts:
-            earlier.drop_made_state()
+            earlier.made_state.drop()
         policy = self.region.policy(self.info.code)
         recorder, interpreter = None, Interpreter
         if self.region.options.steps and (record_steps := tool("record_steps")):
@@ -519,8 +519,9 @@ class FrameCompile:
         refers_to = on_death(capture.guards.mortals(), self.region.make_dropper(self.state, self.compile.id))
         makes = capture.effects.written_sources() if capture.graph.captures_backward else frozenset[str]()
         breaks, own = bool(self.compile.breaks), self.info.code
+        makers = tuple(capture.state_makers)
         self.state.entries.append(
-            InstalledCode(self.compile.id, own, code, breaks, guards, manager, refers_to, makes=makes)
+            InstalledCode(self.compile.id, own, code, breaks, guards, manager, refers_to, makes=makes, makers=makers)
         )
         self.compile.outcome, self.state.frame.skipped = "compiled", ""
         if self.info.code is self.region.root and not self.compile.breaks:

@@ -507,7 +507,13 @@ class DynamicPolicy:
             return "it had another value before"
         if isinstance(value, float) and any(getattr(each, "name", "") == "param_groups" for each in path(source)):
             return "it is a hyperparameter of an optimizer, which schedules change"
+        if isinstance(source, AttrSource) and source.name in _COUNTS:
+            return "it is a scheduler's count of steps"
         return "dynamic=True" if self.dynamic and _is_argument(source) else None
+
+
+_COUNTS = frozenset({"_step_count", "last_epoch", "T_cur"})
+"""Attributes of schedulers in `torch.optim.lr_scheduler`, which each step changes."""
 
 
 def is_never_symbolic(value: int | float) -> bool:

@@ -1,4 +1,4 @@
-"""Rules for backwards and optimizers in a frame, with ``capture_backward=True``: ``Tensor.backward``, steps.
+"""Rules for backwards in a frame, with ``capture_backward=True``: ``torch.autograd.grad``, ``Tensor.backward``.
 
 The gradients are one node, a call of ``torch.autograd.grad``, which runs when the joint graph is traced: its operations
 become nodes as those of the forward do.  ``backward`` then accumulates them as eager PyTorch does: ``.grad`` of a leaf
@@ -13,32 +13,24 @@ set.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
-from torch.amp.grad_scaler import GradScaler
-from torch.optim import Adadelta, Adam, Adamax, NAdam, RAdam, RMSprop
 
-from compiler_core.capture.rules.table import handles, handles_each, has_tensor
+from compiler_core.capture.rules.table import handles
 from compiler_core.capture.rules.torch.functions import split_arguments
 from compiler_core.capture.values.base import Args, Kwargs, Value
 from compiler_core.capture.values.builtin.constant import NONE, ConstantValue
-from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, TupleValue
-from compiler_core.capture.values.contexts import GradModeValue
 from compiler_core.capture.values.tensor import TensorValue
-from compiler_core.capture.values.user.functions import FunctionValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import AttrSource, InstanceDictSource
-from compiler_core.records.capture import BreakReason
+from compiler_core.guards.sources import AttrSource
 from compiler_core.support import transform_levels as levels
 from compiler_core.support.opaque_ops import OpaqueFunction
-from compiler_core.support.tensors import HALF_TYPES, history, is_dense, storage_id
+from compiler_core.support.tensors import history, is_dense, storage_id
 from compiler_core.support.torch_state import grad_mode_change
-from compiler_core.torch_private import fused_sgd, optimizer_get_value, optimizer_stack_if_compiling
 
 if TYPE_CHECKING:
     from compiler_core.capture.interpreter import Interpreter
@@ -221,184 +213,3 @@ def _accumulate(tx: Interpreter, leaf: TensorValue, grad: TensorValue, known: se
         new = graph.call_method(tx, "copy_", [like, grad])
     known.add(storage_id(fakes[1]))
     leaf.set_attr(tx, "grad", new)
-
-
-# ---------------------------------------------------------------- optimizers and gradient scaler
-#
-# They are Python code over tensors and are inlined, with what PyTorch has for compilers in it:
-# ``is_compiling()`` holds.
-
-
-@handles(inspect.unwrap(torch.optim.Optimizer.zero_grad))
-def _zero_grad(tx: Interpreter, optimizer: Value, set_to_none: Value | None = None) -> Value:
-    """Sets each ``.grad`` to None, whether there is one or not: a guard on that would fail at the second step."""
-    to_none = set_to_none is None or set_to_none.truth(tx)
-    if not to_none or not hasattr(getattr(optimizer, "real", None), "_zero_grad_profile_name"):
-        function = tx.outside.wrap(inspect.unwrap(torch.optim.Optimizer.zero_grad))
-        assert isinstance(function, FunctionValue)
-        return tx.inline(function, [optimizer, ConstantValue(to_none)], {})
-    for group in optimizer.get_attr(tx, "param_groups").unpack(tx):
-        for parameter in group.get_item(tx, ConstantValue("params")).unpack(tx):
-            parameter.set_attr(tx, "grad", NONE)
-    return NONE
-
-
-_MAKES_ZEROS = tuple({each._init_group: each for each in (Adadelta, Adam, Adamax, NAdam, RAdam, RMSprop)})
-"""The methods that make an optimizer's state in its first step, and make zeros and ones."""
-
-
-@handles_each(*_MAKES_ZEROS)
-def _init_group(fn: Any, tx: Interpreter, optimizer: Value, group: Value, *lists: Value) -> Value:
-    """Makes the state now, so that the first step needs no other graph than the next ones."""
-    state, real = optimizer.get_attr(tx, "state"), getattr(optimizer, "real", None)
-    if isinstance(state, DictValue) and not state.is_loaded and real is not None and state.real is real.state:
-        _make_state(fn, tx, optimizer, real, len(lists))
-    function = tx.outside.wrap(fn)
-    assert isinstance(function, FunctionValue)
-    return tx.inline(function, [optimizer, group, *lists], {})
-
-
-def _make_state(fn: Any, tx: Interpreter, optimizer: Value, real: torch.optim.Optimizer, count: int) -> None:
-    """Calls `fn` for each group of an outside optimizer, and `count` lists, as if its parameters had gradients."""
-    if tx.graph.region is not None or tx.graph.is_trial or tx.graph.inference_mode or levels.depth():
-        return
-    groups = optimizer.get_attr(tx, "param_groups").unpack(tx)
-    if len(groups) != len(real.param_groups):
-        return  # the frame has added one
-    parameters = list[torch.Tensor]()
-    for group, of_real in zip(groups, real.param_groups, strict=True):
-        assert isinstance(group, DictValue)
-        known = {key: value for key, value in group.known_items().items() if isinstance(value, ConstantValue)}
-        if any(value.value != of_real.get(key) for key, value in known.items() if key != "lr"):
-            return  # the frame has changed it
-        for value in group.get_item(tx, ConstantValue("params")).unpack(tx):
-            parameter = value.real if type(value) is TensorValue else None
-            if parameter is None or type(parameter) not in (torch.Tensor, torch.nn.Parameter):
-                return
-            if not tx.is_none(value.get_attr(tx, "grad")) and not real.state.get(parameter):
-                parameters.append(parameter)
-    every = [p for group in real.param_groups for p in group["params"]]
-    gradients, keys = [p.grad for p in every], set(real.state)
-    tx.capture.made_state += [(real.state, p) for p in parameters if p not in keys]
-    with torch.no_grad():
-        try:
-            for p in every:
-                p.grad = None
-            for p in parameters:
-                p.grad = p.detach()  # it takes no memory
-            for each in real.param_groups:
-                fn(real, each, *([] for _ in range(count)))
-        except RuntimeError:  # the step will raise it
-            tx.capture.drop_made_state()
-        finally:
-            for p, grad in zip(every, gradients, strict=True):
-                p.grad = grad
-
-
-@handles(optimizer_get_value)
-def _get_value(tx: Interpreter, x: Value) -> Value:
-    """Returns a count of steps as a tensor of float64, in which eager PyTorch computes with its number."""
-    if not isinstance(x, TensorValue):
-        return x
-    return tx.graph.call_method(tx, "to", [x, ConstantValue(torch.float64)])
-
-
-@handles(optimizer_stack_if_compiling)
-def _stack_if_compiling(tx: Interpreter, x: Value) -> Value:
-    """Returns the numbers as eager PyTorch has them: one for each parameter."""
-    return x
-
-
-@handles_each(torch._foreach_addcdiv, torch._foreach_addcdiv_, torch._foreach_addcmul, torch._foreach_addcmul_)
-def _foreach_scaled(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    """One call for each tensor if a scale is a tensor, of which PyTorch needs the value."""
-    graph = tx.graph
-    rows, scales = args[:3], [*args[3:], *kwargs.values()]
-    if len(rows) < 3 or len(scales) != 1 or not has_tensor(scales[0]):
-        return graph.call_function(tx, fn, args, kwargs)
-    columns, [scale] = [row.unpack(tx) for row in rows], scales
-    name = fn.__name__.removeprefix("_foreach_")
-    each = scale.unpack(tx) if isinstance(scale, (ListValue, TupleValue)) else [scale] * len(columns[0])
-    found = [
-        graph.call_method(tx, name, tensors, {"value": value}) for *tensors, value in zip(*columns, each, strict=True)
-    ]
-    return NONE if name.endswith("_") else TupleValue(found)
-
-
-@handles_each(torch._foreach_add, torch._foreach_add_)
-def _foreach_add(fn: Any, tx: Interpreter, /, *args: Value, **kwargs: Value) -> Value:
-    """One call for each tensor if the other operand is a tensor, of which PyTorch's fake kernel needs the value."""
-    graph = tx.graph
-    if len(args) != 2 or not isinstance(args[1], TensorValue):
-        return graph.call_function(tx, fn, args, kwargs)
-    tensors, other = args[0].unpack(tx), args[1]
-    fakes = [each.fake(tx) for each in tensors if isinstance(each, TensorValue)]
-    if other.fake(tx).dim() or {each.device for each in fakes} != {other.fake(tx).device} or other in tensors:
-        raise Unsupported("unsupported call", f"{fn.__name__}() with such a tensor")
-    name = fn.__name__.removeprefix("_foreach_")
-    found = [graph.call_method(tx, name, [each, other], kwargs) for each in tensors]
-    return NONE if name.endswith("_") else TupleValue(found)
-
-
-@handles(GradScaler._maybe_opt_step)
-def _step_unless_infinite(
-    tx: Interpreter, scaler: Value, optimizer: Value, scaler_state: Value, *args: Value, **kwargs: Value
-) -> Value:
-    """Takes the step, and undoes its writes to tensors where a gradient is infinite: eager PyTorch does not take it."""
-    graph = tx.graph
-    of_devices = scaler_state.get_item(tx, ConstantValue("found_inf_per_device"))
-    assert isinstance(of_devices, DictValue)
-    found = list(of_devices.mapping(tx).values())
-    tensors = {id(each): each for each in _tensors_of(tx, optimizer)}
-    places = {each.fake(tx).device for each in (*tensors.values(), *found) if isinstance(each, TensorValue)}
-    if len(found) != 1 or len(places) > 1 or graph.region is not None:
-        raise Unsupported("optimizer", "GradScaler.step with tensors on several devices, or in a checkpoint")
-    before = {key: graph.call_method(tx, "clone", [each]) for key, each in tensors.items()}
-    region = graph.new_region(marked=False)
-    try:
-        with tx.capture.inside(region, _CHANGES_STATE):
-            result = optimizer.get_attr(tx, "step").call(tx, list(args), kwargs)
-    except Unsupported as error:
-        state = optimizer.get_attr(tx, "state")
-        if isinstance(state, DictValue) and state.source is not None:  # a later step may make it
-            tx.capture.awaited.append(("DICT_LENGTH", state.source, len(state.real)))
-        if optimizer.source is not None:  # of its attributes, which a scheduler adds to when it has taken a step
-            attributes = InstanceDictSource(optimizer.source)
-            tx.capture.awaited.append(("DICT_LENGTH", attributes, len(attributes.fetch(tx.guards.scope))))
-        kind: BreakReason = "optimizer" if error.context == _CHANGES_STATE else error.kind
-        raise Unsupported(kind, error.context) from None
-    written = {id(each) for each in graph.written_outside(region)}
-    if not tx.is_none(result) or not written <= tensors.keys():
-        raise Unsupported("optimizer", "GradScaler.step of an optimizer that returns something or writes to others")
-    mode = GradModeValue(torch.no_grad, {})
-    mode.enter(tx)
-    skipped = graph.call_method(tx, "ne", [found[0], ConstantValue(0)])
-    for key, tensor in tensors.items():
-        if key in written:
-            kept = graph.call_function(tx, torch.where, [skipped, before[key], tensor])
-            graph.call_method(tx, "copy_", [tensor, kept])
-    mode.leave(tx)
-    return NONE
-
-
-_CHANGES_STATE = "GradScaler.step, which makes the optimizer's state or changes more than tensors"
-
-
-def _tensors_of(tx: Interpreter, optimizer: Value) -> Iterator[TensorValue]:
-    """Yields the parameters of an optimizer, and the tensors of its state."""
-    state = optimizer.get_attr(tx, "state")
-    assert isinstance(state, DictValue)
-    for group in optimizer.get_attr(tx, "param_groups").unpack(tx):
-        for parameter in group.get_item(tx, ConstantValue("params")).unpack(tx):
-            of_it = state.lookup(tx, parameter.as_key(tx))
-            values = of_it.mapping(tx).values() if isinstance(of_it, DictValue) else []
-            yield from (each for each in (parameter, *values) if isinstance(each, TensorValue))
-
-
-@handles(fused_sgd)
-def _fused_sgd(tx: Interpreter, *args: Value, **kwargs: Value) -> Value:
-    """Leaves short types on a CPU to PyTorch, whose kernel computes wrong values for them."""
-    for x in args[0].unpack(tx):
-        if isinstance(x, TensorValue) and x.fake(tx).device.type == "cpu" and x.fake(tx).dtype in HALF_TYPES:
-            raise Unsupported("optimizer", f"torch.optim.SGD(fused=True) of {x.fake(tx).dtype} on a CPU")
-    return tx.graph.call_function(tx, fused_sgd, args, kwargs)
