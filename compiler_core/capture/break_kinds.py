@@ -112,6 +112,8 @@ class BreakKind:
     """The same for the condition of an ``if`` that also calls functions: they are not to be called for both sides."""
     hint_at_target: str = ""
     """The same for what an augmented assignment changes, such as ``x[i]`` in ``x[i] += y``."""
+    hint_unseen: str = ""
+    """The same where the statement is not known, as in logs, which have only its first line."""
 
     def hint_for(self, code: BreakingCode) -> str:
         """Returns what to do about a break at `code`."""
@@ -139,11 +141,15 @@ KINDS: dict[BreakReason, BreakKind] = {
         "Compute both sides and choose with torch.where, which stays in the graph.",
         True,
         "Let a function of torch decide: torch.stack(values).max() in place of max(values), torch.stack(values).any() "
-        "in place of any(values), torch.stack(values).topk(k) in place of sorted or heapq.nlargest.",
+        "in place of any(values), torch.stack(values).topk(k) in place of sorted or heapq.nlargest, "
+        "torch.searchsorted in place of bisect.",
         "Keep the condition as a tensor, and decide after the compiled function has returned.",
         "Compute both sides and choose with torch.where, which stays in the graph, but without the calls of the "
         "branch, such as those of a logger.  If they are needed, keep the condition as a tensor, and make them after "
         "the compiled function has returned.",
+        hint_unseen="If both sides compute a value, compute both and choose with torch.where, which stays in the "
+        "graph.  If a side raises, calls something for its effect or leaves a loop, keep the condition as a tensor, "
+        "and decide after the compiled function has returned.",
     ),
     "assertion": BreakKind(
         "The assertion depends on the value of a tensor. A graph assumes that it holds, except on a GPU, inside a "

@@ -6,6 +6,107 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "a count of steps in an attribute, of which each tenth is another",
+        """
+class Loop:
+    def __init__(self):
+        self.step = 0
+
+loop = Loop()
+
+def program(loss):
+    loop.step += 1  # the fault
+    return loss.sum() if loop.step % 10 == 0 else loss.mean()
+
+def run(call):
+    for step in range(4):
+        call(torch.ones(3))
+""",
+        "loop.step",
+        "value",
+        "0",
+        "1",
+        (
+            Change(
+                "an argument",
+                {
+                    "program(loss)": "program(loss, step)",
+                    "    loop.step += 1  # the fault": "    step += 1",
+                    "if loop.step %": "if step %",
+                    "call(torch.ones(3))": "call(torch.ones(3), step)",
+                },
+                compiles=2,
+                engines=("torch",),
+            ),
+        ),
+        remedy="symbolic number",
+        stock={"remedy": "an argument", "compiles": 4},
+        logs={"remedy": "a tensor"},
+    ),
+    Recompiled(
+        "a length of sequences that a property makes of the epoch",
+        """
+class Curriculum:
+    def __init__(self):
+        self.epoch = 0
+
+    @property
+    def longest(self):
+        return 4 + 2 * self.epoch  # the fault
+
+curriculum = Curriculum()
+
+def program(tokens):
+    return tokens[:, : curriculum.longest].cumsum(1)
+
+def run(call):
+    for curriculum.epoch in range(4):
+        call(torch.ones(2, 16))
+""",
+        "curriculum.epoch",
+        "value",
+        "0",
+        "1",
+        (
+            Change(
+                "a tensor",
+                {
+                    "program(tokens)": "program(tokens, longest)",
+                    "curriculum.longest].": "longest].",
+                    "16))": "16), curriculum.longest)",
+                },
+                compiles=2,
+                engines=("torch",),
+            ),
+        ),
+        remedy="symbolic number",
+        stock={"remedy": "a tensor", "compiles": 4},
+    ),
+    Recompiled(
+        "a mask that only some batches have",
+        """
+from typing import NamedTuple
+
+class Batch(NamedTuple):
+    x: torch.Tensor
+    mask: torch.Tensor | None = None
+
+def program(batch):
+    y = batch.x.sin()
+    return y if batch.mask is None else y.masked_fill(batch.mask, 0)  # the fault
+
+def run(call):
+    x = torch.ones(3)
+    call(Batch(x))
+    call(Batch(x, x > 2))
+""",
+        "batch.mask",
+        "value",
+        "None",
+        "a Tensor",
+        (Change("not None", {"Batch(x))": "Batch(x, x > 2))"}),),
+    ),
+    Recompiled(
         "a cache of rows that drops the oldest",
         """
 from collections import OrderedDict

@@ -35,7 +35,7 @@ def run(call):
         "4",
         (
             Change(
-                "few values",
+                "an argument",
                 {
                     "longest = 0": "longest = 4",
                     "table = None": "table = torch.arange(4.0)",

@@ -7,6 +7,7 @@ programs that it is offered for.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -64,6 +65,8 @@ class Situation(NamedTuple):
     is_needed: bool = False
     """Whether the program needs the number itself: the new compile had a symbol that became a number, or its line
     says so."""
+    is_decided: bool = False
+    """Whether the program decides by the number or slices by it, so that no tensor can stand for it."""
     times: int = 1
     """How many compiles of the frame have this difference."""
     is_last: bool = True
@@ -150,7 +153,10 @@ REMEDIES: dict[str, str] = {
     "tensor lr": "Each value of {names} is compiled once.  Give the optimizer a tensor, `lr=torch.tensor(...)`: a "
     "scheduler changes it in place.",
     "a tensor": "Each value of {names} is compiled once; dynamic=True does not change that.  If it only takes "
-    "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else use few different values.",
+    "part in arithmetic of tensors, make it a tensor (`register_buffer` in a module); else pass it to the compiled "
+    "function as an argument, for which a symbol can stand, or use few different values.",
+    "an argument": "Each value of {names} is compiled once; dynamic=True does not change that.  Pass {it} to the "
+    "compiled function as an argument, for which a symbol can stand, or use few different values.",
     "one dtype": "Each dtype of {names} is compiled once.  Convert it to one dtype before the call.",
     "one device": "Each device of {names} is compiled once.  Move it to one device before the call.",
     "one requires_grad": "{names} {requires} a gradient in some calls only, and both cases are compiled once.  Let "
@@ -255,7 +261,7 @@ def remedies(
         conditions.setdefault(key, {}).update(dict.fromkeys(here.conditions))
         item = _WITHOUT_SYMBOLS[here.no_symbols] if key == "not dynamic" else here.case or failed.item
         items.setdefault(key, item)
-        needing |= {key} if here.is_needed else set()
+        needing |= {key} if here.is_needed or here.is_decided else set()
     covered = _covered(list(dict.fromkeys(each for key in sorted(WITH_SYMBOL) for each in conditions.get(key, ()))))
     all_found = [
         _remedy(key, group, items[key], compile_id, covered, is_inside, bool(conditions[key]) or key in needing, passed)
@@ -362,6 +368,8 @@ _BY_ASPECT = {
     "items": "same items", "order": "sorted", "identity": "same object", "attribute": "set before",
     "relation": "one case", "setting": "one setting", "function": "replace before", "result": "call before",
 }  # fmt: skip
+_OF_ARGUMENT = re.compile(r"""L\[(['"])(?!self\1)""")
+"""The source of what an argument has, which may be another object in each call."""
 _OF_GRADIENTS = ("grad mode", "inference mode")
 """The settings that training and evaluation have differently."""
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
@@ -464,7 +472,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if failed.type == "bool" or failed.kind == "CONDITION_OF_FLAG":
         return "two values"
     if "None" in (failed.expected, failed.got):
-        return "a value at first" if failed.place != "argument" and failed.expected == "None" else "not None"
+        is_of_argument = failed.place == "argument" or _OF_ARGUMENT.match(failed.source)
+        return "not None" if is_of_argument or failed.expected != "None" else "a value at first"
     if failed.type in NUMPY_NUMBERS and not situation.is_settled:
         return "NumPy number" if failed.place == "argument" else "few values"
     if failed.type not in _NUMBERS and failed.type not in NUMPY_NUMBERS:
@@ -479,7 +488,9 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     is_needed = failed.is_specialised or situation.is_needed or failed.caller is not None  # a library needs a number
     if situation.no_symbols and not is_needed:
         return "not dynamic"
-    return "few values" if is_needed or failed.place == "argument" else "a tensor"
+    if is_needed or failed.place == "argument":
+        return "few values"
+    return "an argument" if situation.is_decided else "a tensor"
 
 
 # ---- what trials leave of it -------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from compiler_core.tools.stack_values import statement_of
 
@@ -16,17 +16,24 @@ _TAKE_NUMBERS = ("range", "bytes", "chr", "str", "repr", "format", "divmod", "ma
 
 
 def needs_number(line: str, name: str) -> bool:
-    """Returns whether a line decides by a number, counts with it, looks up by it or formats it; False also if that is
-    not known.
+    """Returns whether a line counts with a number, looks up by it or formats it; False also if that is not known.
 
     Args:
         line: a line of a program: a statement, or the head of one.
         name: the number, as its function or a caller of that has it: ``self.config.depth``.
     """
-    statement = statement_of(line.strip())
-    if statement is None:
-        return False
-    return any(_is_read(node, name) for place in _places(statement) for node in ast.walk(place))
+    return _is_in(line, name, _numbers)
+
+
+def decides_by(line: str, name: str) -> bool:
+    """Returns whether a line decides by a number or slices by it: a symbol can stand for it, but no tensor.  The
+    arguments are those of `needs_number`."""
+    return _is_in(line, name, _decisions)
+
+
+def _is_in(line: str, name: str, places: Callable[[ast.stmt], Iterator[ast.AST]]) -> bool:
+    statement = statement_of(line.strip()) or ast.Pass()
+    return any(_is_read(node, name) for place in places(statement) for node in ast.walk(place))
 
 
 def is_compared(line: str, name: str) -> bool:
@@ -70,21 +77,29 @@ def _parsed(lines: list[str]) -> list[ast.stmt]:
         return []
 
 
-def _places(statement: ast.stmt) -> Iterator[ast.AST]:
+def _numbers(statement: ast.stmt) -> Iterator[ast.AST]:
     """Yields the expressions of which Python needs the value."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FormattedValue):
+            yield node
+        elif isinstance(node, ast.Subscript):
+            of_dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            yield from (each for each in of_dims if not isinstance(each, ast.Slice))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(_TAKE_NUMBERS):
+            yield from node.args
+
+
+def _decisions(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yields the expressions of which Python needs to know whether they are true, or where they are in a sequence."""
     for node in ast.walk(statement):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             yield node.test
         elif isinstance(node, ast.comprehension):
             yield from node.ifs
-        elif isinstance(node, (ast.BoolOp, ast.Slice, ast.FormattedValue)):
+        elif isinstance(node, (ast.BoolOp, ast.Slice)):
             yield node
-        elif isinstance(node, ast.Subscript):
-            yield node.slice
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield node.operand
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(_TAKE_NUMBERS):
-            yield from node.args
 
 
 def _is_read(node: ast.AST, name: str) -> bool:

@@ -56,6 +56,7 @@ from compiler_core.tools.questions.changed_nodes import changed_nodes
 from compiler_core.tools.questions.conditions import condition_text, is_of_all_compiles
 from compiler_core.tools.questions.memory import is_view
 from compiler_core.tools.questions.needed_values import (
+    decides_by,
     function_lines,
     is_compared,
     needs_number,
@@ -750,11 +751,14 @@ def _situation(record: Record, frame: Frame, compile_: Compile, failed: FailedGu
     later = having[having.index(compile_) + 1 :] if compile_ in having else []
     is_last = all(is_symbolic and (_cases(each, failed) or _allows(compile_, each, failed)) for each in later)
     is_one_case = bool(cases) and any(_has_symbols(each, failed) for each in having)
-    is_needed = bool(cases) or (failed.aspect == "value" and _is_number_needed(record, compile_, failed))
+    is_number = failed.aspect == "value" and failed.type in ("int", "float")
+    lines = _function_lines(record, failed.line) if is_number else []
+    is_needed = bool(cases) or any(needs_number(line, failed.name) for line in lines)
+    is_decided = is_number and _is_decided(record, compile_, failed, lines)
     conditions = tuple(_conditions(compile_, failed, name))
     case = condition_text(cases[0], failed.source, name) if is_one_case else ""
     return Situation(
-        is_symbolic, is_needed, len(having), is_last, conditions, compile_.no_symbols,
+        is_symbolic, is_needed, is_decided, len(having), is_last, conditions, compile_.no_symbols,
         _is_made_by_first_step(record, failed), _is_made_inside(record, frame, failed), case,
         any(_has_symbols(each, failed) and _allows(each, compile_, failed) for each in frame.compiles),
     )  # fmt: skip
@@ -781,26 +785,25 @@ def _cases(compile_: Compile, failed: FailedGuard) -> list[str]:
     return [f"{s.source} == {s.became}" for s in compile_.symbols if s.source in sources and s.became is not None]
 
 
-def _is_number_needed(record: Record, compile_: Compile, failed: FailedGuard) -> bool:
-    """Whether the function that reads a number needs it itself, as far as its lines say.
+def _is_decided(record: Record, compile_: Compile, failed: FailedGuard, lines: list[str]) -> bool:
+    """Whether the function that reads a number decides by it or slices by it, as far as its lines say.
 
     What a line compares it with is no tensor if the line has no operation in the graph.
     """
-    if failed.type not in ("int", "float"):
-        return False
     line = failed.line
     if line and is_compared(record.line_text(line), failed.name) and _has_operations(compile_):
         graphs = {graph.id for graph in compile_.captured_graphs}
         return not any(line in edge.sources and edge.made.partition("#")[0] in graphs for edge in compile_.edges)
-    return any(needs_number(line, failed.name) for line in _function_lines(record, failed.line))
+    return any(decides_by(line, failed.name) for line in lines)
 
 
 def _is_passed_on(record: Record, failed: FailedGuard) -> bool:
-    """Whether a number is read in a function that has another name for it, so that what it is needed for is not
-    known."""
+    """Whether a number is read in a function that has another name for it, or compares it and may return that, so that
+    what it is needed for is not known."""
     lines = _function_lines(record, failed.line) if failed.aspect == "value" and failed.type in ("int", "float") else []
     *_, name = re.findall(r"\w+", failed.name) or [""]
-    return bool(lines) and not any(re.search(rf"\b{name}\b", line) for line in lines)
+    is_read = any(re.search(rf"\b{name}\b", line) for line in lines)
+    return bool(lines) and (not is_read or any(is_compared(line, failed.name) for line in lines))
 
 
 def _is_made_by_first_step(record: Record, failed: FailedGuard) -> bool:

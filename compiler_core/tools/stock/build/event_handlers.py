@@ -244,7 +244,7 @@ def _hint(record: PartialRecord, break_: GraphBreak, pytorchs: list[str]) -> str
     code = BreakingCode(
         ends_round=decides_on_round(statement), in_generator=True, guards_calls=guards_calls, has_calls=has_calls
     )  # Dynamo, too, leaves the loop to Python
-    hint = kind.hint and kind.hint_for(code)
+    hint = kind.hint and (kind.hint_for(code) if lines else kind.hint_unseen or kind.hint)
     options = [text for name, text in _OPTIONS.items() if any(name in each for each in pytorchs)]
     return "  ".join([hint or CALL_OUTSIDE, *options])
 
