@@ -6,6 +6,26 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "a step of a sampler, a tensor of one number, that is an index",
+        """
+alphas = torch.linspace(0.1, 0.9, 10)
+
+def program(x, t):
+    return x * alphas[t]  # the fault
+
+def run(call):
+    for t in (5, 4, 3):
+        call(torch.ones(3), torch.tensor(t))
+""",
+        "t.item()",
+        "value",
+        "5",
+        "4",
+        (Change("an index", {"alphas[t]": "alphas[t.reshape(1)]"}),),
+        compiles=3,
+        on_core=False,
+    ),
+    Recompiled(
         "a count of steps in an attribute, of which each tenth is another",
         """
 class Loop:
@@ -220,9 +240,9 @@ def run(call):
         "value",
         "0",
         "1",
-        (Change("few values", {"config.step = step": "config.step = 0"}, engines=("torch",)),),
+        (Change("an argument", {"config.step = step": "config.step = 0"}, engines=("torch",)),),
         remedy="symbolic number",
-        stock={"compiles": 4, "remedy": "few values"},
+        stock={"compiles": 4, "remedy": "an argument"},
     ),
 ]
 

@@ -132,6 +132,8 @@ REMEDIES: dict[str, str] = {
     "as an argument.",
     "NumPy number": "Arithmetic on a NumPy number is done at capture, so each of its values is compiled once.  Pass "
     "`{name}.item()`, for which a symbol can stand.",
+    "an index": "PyTorch reads a tensor without dimensions that is an index, so each of its values is compiled once.  "
+    "Give it a dimension, `{tensor_read}.reshape(1)`: the result has that dimension, too.",
     "one case": "Calls in which `{item}` holds, and those in which it does not, are compiled separately, since the "
     "program or an operation in it makes this comparison{bounds}.  Pass only inputs of one kind{padding} or remove "
     "the comparison.",
@@ -207,6 +209,7 @@ setting, condition or other object; ``{compile}``: the new compile; ``{covered}`
 ``{is_}``, ``{has}``, ``{requires}``, ``{it}``: the verb and the pronoun for the objects;
 ``{marks}``: `_MARKS`, if the tensors are there before the call; ``{padding}``, ``{bounds}``: that way out, and that
 reason, if the condition is on a size; ``{tensor}``: that way out, if nothing is known to need the number itself;
+``{tensor_read}``: the tensor whose number it is;
 ``{detached}``: that way out, if it is an argument that is not computed from what requires a gradient;
 ``{frozen}``: for weights, how they stay as they are without that."""
 
@@ -318,6 +321,7 @@ def _remedy(
         bounds=", or mark_dynamic has such a bound" if is_of_size else "",
         detached=f"; where none is needed, pass `{found[0]}.detach()`" if is_leaf and is_argument else "",
         frozen="; weights that are not to change can be left out of the optimizer" if is_weight else "",
+        tensor_read=found[0].removesuffix(_READ),
         tensor="" if needs_number else ", or a tensor in place of the number",
         covered=covered,
         is_="are" if len(found) > 1 else "is",
@@ -370,6 +374,8 @@ _BY_ASPECT = {
 }  # fmt: skip
 _OF_ARGUMENT = re.compile(r"""L\[(['"])(?!self\1)""")
 """The source of what an argument has, which may be another object in each call."""
+_READ = ".item()"
+"""The end of the source of a number in a tensor."""
 _OF_GRADIENTS = ("grad mode", "inference mode")
 """The settings that training and evaluation have differently."""
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
@@ -399,7 +405,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
         return "no message"
     is_unsettled = (is_number or aspect == "size") and not situation.is_settled
     is_bound = failed.source.endswith(".__self__")  # of a method: `items` in ``items.append(...)``, which was there
-    if (aspect in ("relation", "length") or is_unsettled) and has_generated_name(failed.guard) and not is_bound:
+    if (aspect == "relation" or is_unsettled) and has_generated_name(failed.guard) and not is_bound:
         return "value of a break"
     if situation.is_made_inside and (aspect == "relation" or (is_number and is_unsettled)):
         return "value of a break"
@@ -474,6 +480,8 @@ def _value_remedy(failed: FailedGuard, situation: Situation) -> str:
     if "None" in (failed.expected, failed.got):
         is_of_argument = failed.place == "argument" or _OF_ARGUMENT.match(failed.source)
         return "not None" if is_of_argument or failed.expected != "None" else "a value at first"
+    if failed.type == "int" and failed.source.endswith(_READ):
+        return "an index"
     if failed.type in NUMPY_NUMBERS and not situation.is_settled:
         return "NumPy number" if failed.place == "argument" else "few values"
     if failed.type not in _NUMBERS and failed.type not in NUMPY_NUMBERS:

@@ -24,7 +24,7 @@ _KEEPING = frozenset({"append", "appendleft", "add", "insert"})
 """Methods of containers that keep what they get."""
 _VIEWS = re.compile(
     r"\b(view|_unsafe_view|reshape|permute|transpose|t|expand|squeeze|unsqueeze|slice|select|split|split_with_sizes"
-    r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size)(\.|$)"
+    r"|unbind|detach|alias|as_strided|diagonal|getitem|_reshape_alias|numel|size|T|mT|shape)(\.|$)"
 )
 """The names of operations that allocate nothing."""
 

@@ -62,3 +62,9 @@ def test_operators_are_those_of_the_graph() -> None:
     calls: list[Any] = [node for node in gm.graph.nodes if node.op == "call_function"]
     right = {node.name: f"operator.{node.target.__name__}" for node in calls}
     assert {node.key: node.target for node in found.nodes if node.op == "call_function"} == right
+
+
+def test_an_attribute_is_one_target_for_all_tensors() -> None:
+    gm = torch.fx.symbolic_trace(lambda x, y: (x.T + 1, y.T + 1))
+    found = read_graph(gm.print_readable(print_output=False)).graph
+    assert [node.target for node in found.nodes if node.op == "call_method"] == ["T", "T"]

@@ -240,6 +240,9 @@ def _call_of(code: str, known: Container[str]) -> tuple[str, str]:
         return "call_function", "operator.neg" if found[1] == "-" else "operator.invert"
     if code.endswith("]"):
         return "call_function", "operator.getitem"
+    head, _, rest = code.partition(".")
+    if head in known and rest.isidentifier():  # an attribute, such as ``x.T``
+        return "call_method", rest
     return "call_function", code.split("(")[0]
 
 
