@@ -2,7 +2,7 @@
 
 A composite operator is implemented by others, and tracing records those: an LSTM over 200 steps becomes thousands of
 nodes, while eager PyTorch may have one fused kernel for all of them.  Each operator in `OPERATORS` stays one node of
-the joint graph instead.
+the joint graph instead, but for short recurrent layers on a CPU (`is_short`).
 
 If a gradient is required, the node's target is `with_tape`.  It runs the operator under PyTorch's autograd and returns
 its results and a `Tape`, which holds the autograd graph of that one call.  The node of the backward, `tape_gradients`,
@@ -13,6 +13,7 @@ and the same saved values.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -334,6 +335,33 @@ def recurrent_results(call: OpaqueCall) -> tuple[torch.Tensor, ...]:
     else:
         output = x.new_empty((x.shape[0], x.shape[1], width), dtype=kinds[0])
     return (output, *(x.new_empty(s.shape, dtype=kind) for s, kind in zip(states, kinds[1:], strict=True)))
+
+
+MAX_CELLS = 32
+"""Steps of recurrent layers, each with two or three operations of matrices, that are traced as operations."""
+MAX_STATE = 4096
+"""Elements of a state up to which that is worth it: beyond, the products of matrices take most of the time."""
+
+
+def is_short(call: OpaqueCall) -> bool:
+    """Whether a recurrent layer is traced as its operations.
+
+    On a CPU, eager PyTorch runs each step of a GRU or a plain RNN as some ten kernels; as operations they are fused,
+    and a step takes a fourth of the time if it is small.  More steps take too long to compile.
+    """
+    if call.operator.overloadpacket not in (aten.gru, aten.rnn_tanh, aten.rnn_relu):
+        return False
+    given = call.arguments
+    if "batch_sizes" in given or (given["train"] and given["dropout"]) or call.autocast():
+        return False
+    x, state = given["input"], given["hx"]
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return False
+    layers, *of_state = state.shape
+    sizes = [x.shape[1 if given["batch_first"] else 0], layers, *of_state]
+    if not all(isinstance(each, int) for each in sizes):
+        return False
+    return bool(math.prod(sizes[:2]) <= MAX_CELLS and math.prod(of_state) <= MAX_STATE)
 
 
 def _recurrent_dtypes(call: OpaqueCall, x: torch.Tensor, states: int) -> Sequence[torch.dtype]:

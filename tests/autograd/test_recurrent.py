@@ -1,4 +1,7 @@
-"""Tests of recurrent layers, which stay opaque: one call of PyTorch and one of its gradient, bit-equal to eager."""
+"""Tests of recurrent layers that stay opaque: one call of PyTorch and one of its gradient, bit-equal to eager.
+
+Short ones on a CPU are traced as their operations (`test_short_recurrent`); here they are not.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,11 @@ pytestmark = [
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 DEVICES = ["cpu", pytest.param("cuda", marks=gpu)]
 Program = Callable[[nn.Module, Any], Any]
+
+
+@pytest.fixture(autouse=True)
+def none_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opaque_ops, "MAX_CELLS", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)

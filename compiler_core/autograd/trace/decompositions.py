@@ -55,8 +55,8 @@ ALL_DTYPES = (
     # composed arithmetic
     *("nan_to_num", "heaviside", "logit", "deg2rad", "rad2deg"),
     *("sinc", "fill", "isneginf", "isposinf", "trace"),
-    # writes to a part
-    *("slice_backward", "select_backward"),
+    # parts, and writes to them
+    *("unsafe_split", "unsafe_split_with_sizes", "slice_backward", "select_backward"),
 )
 """Names of the operators that are decomposed for all dtypes."""
 

@@ -241,7 +241,7 @@ class FunctionalRun(fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = opaque_ops.opaque_call(target, args, kwargs) or subgraphs_call(target, args, self._node.name)
-        if call:
+        if call and not opaque_ops.is_short(call):
             return replaced_calls.trace_opaque_call(call, self.tracer, self._casts_are_cached)
         if target in (torch_state.enter_autocast, torch_state.leave_autocast):
             *_, self._casts_are_cached = args
