@@ -349,7 +349,7 @@ def is_short(call: OpaqueCall) -> bool:
     On a CPU, eager PyTorch runs each step of a GRU or a plain RNN as some ten kernels; as operations they are fused,
     and a step takes a fourth of the time if it is small.  More steps take too long to compile.
     """
-    if call.operator.overloadpacket not in (aten.gru, aten.rnn_tanh, aten.rnn_relu):
+    if _packet(call.operator) not in (aten.gru, aten.rnn_tanh, aten.rnn_relu):
         return False
     given = call.arguments
     if "batch_sizes" in given or (given["train"] and given["dropout"]) or call.autocast():
