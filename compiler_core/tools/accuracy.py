@@ -261,7 +261,7 @@ class _GraphFunction:
         mode: Any = nullcontext()
         if in_float64:
             values, drawn = tree_map(_widened, (values, drawn))
-            mode = _InFloat64()  # type: ignore[no-untyped-call]
+            mode = InFloat64()  # type: ignore[no-untyped-call]
         with torch.no_grad(), mode:
             for statement in self._statements:
                 name = replay.assigned_name(statement)
@@ -272,7 +272,7 @@ class _GraphFunction:
         return values
 
 
-class _InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes all floating-point tensors float64, also where an operation requests a narrower type."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

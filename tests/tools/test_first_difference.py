@@ -193,3 +193,27 @@ def test_a_wrong_gradient_beside_changes_in_place_is_an_error() -> None:
     with pytest.raises(UsageError, match="gradients of the graph differ"):
         compiler_core.first_difference(program, x, backend=replacing(torch.tanh, half_gradient))
     assert compiler_core.first_difference(program, x) is None
+
+
+def spread(x: torch.Tensor) -> torch.Tensor:
+    mean = x.mean(0)
+    return (x * x).mean(0) - mean * mean  # by which the digits are lost
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.dropout(x, 0.5).tanh()
+
+
+def test_a_difference_where_the_program_loses_precision_has_the_exact_value() -> None:
+    x = torch.linspace(0, 1, 24).reshape(8, 3) + 1000.0
+    found = compiler_core.first_difference(spread, x, engine="core")
+    assert found is not None
+    assert float(found.exact) == pytest.approx(float(x.double().var(0, correction=0)[0]), rel=1e-3)
+    assert "so the precision of the program is too low here" in str(found)
+
+
+@pytest.mark.parametrize("fn", [noisy, torch.tanh])
+def test_a_wrong_operation_is_the_compilers(fn: Any) -> None:
+    found = compiler_core.first_difference(fn, X, engine="core", backend=replacing(torch.tanh, torch.sin))
+    assert found is not None
+    assert found.exact == ""

@@ -17,7 +17,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,13 +28,17 @@ from compiler_core.api.compile import compile as compile_
 from compiler_core.errors import UsageError
 from compiler_core.records.capture import library_of
 from compiler_core.support.fx_graphs import node_text
-from compiler_core.tools.accuracy import relative_error, worst_element
+from compiler_core.tools.accuracy import InFloat64, is_large, relative_error, worst_element
 from compiler_core.tools.editing.kernel_trial import tolerance
+from compiler_core.tools.questions.queries import WRONG
 from compiler_core.tools.recording import record
 from compiler_core.tools.reproduce.break_reproducer import Engine
 from compiler_core.tools.reproduce.reproducer import compiled_graph
 from compiler_core.torch_private import dynamo_config, inductor_config, tree_leaves
 
+_INEXACT = (
+    "\n  In float64 it is {}: plain PyTorch's error is large, too, so the precision of the program is too low here"
+)
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in |^(\S.*):(\d+) in ', re.MULTILINE)
 
 
@@ -59,6 +63,9 @@ class FirstDifference:
     """If it is the backward of the operation that differs: what it reads of which the gradient does."""
     changed_input: str = ""
     """If it is not the result of the operation that differs: the input of the graph that it changes."""
+    exact: str = ""
+    """What it is in float64, if plain PyTorch's error is large, too: the program loses precision, as where it subtracts
+    nearly equal numbers, and the compiler may be right."""
 
     def __str__(self) -> str:
         of = f"the gradient of {self.gradient_of}: " if self.gradient_of else ""
@@ -67,7 +74,8 @@ class FirstDifference:
         error = "not finite" if self.error is None else f"{self.error:.1e} of the largest element"
         where = f"{self.filename}:{self.lineno}: {self.line}" if self.lineno else "(the line is not known)"
         values = f"{of}{self.value} in place of {self.expected}{at}"
-        return f"{where}\n  {self.operation}\n  {values}; the difference is {error}"
+        exact = _INEXACT.format(self.exact) if self.exact else ""
+        return f"{where}\n  {self.operation}\n  {values}; the difference is {error}{exact}"
 
 
 def first_difference(
@@ -187,7 +195,7 @@ def _is_differentiated(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-_Values = Callable[[fx.GraphModule, bool], list[list[Any]]]
+_Values = Callable[..., list[list[Any]]]
 """Runs a graph, compiled or not; returns for each result the tensors in it, and at last the inputs afterwards."""
 
 
@@ -210,14 +218,29 @@ def _in_graph(gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
 def _at(node: fx.Node, gm: fx.GraphModule, values: _Values) -> FirstDifference | None:
     """Returns the difference in an operation, which a graph ends at."""
     (found, inputs), (right, right_inputs) = values(gm, True), values(gm, False)
-    for value, expected in zip(found, right, strict=True):
+    for at, (value, expected) in enumerate(zip(found, right, strict=True)):
         if _differ([[value]], [[expected]]):
-            return _difference(node, value, expected)
+            difference = _difference(node, value, expected)
+            if _differ(values(gm, False, seed=1)[:1], [right]):
+                return difference  # random numbers are others in float64
+            return replace(difference, exact=_exact(value, expected, values(gm, False, in_float64=True)[0][at]))
     names = [each.name for each in gm.graph.find_nodes(op="placeholder")]
     for name, value, expected in zip(names, inputs, right_inputs, strict=True):
         if isinstance(value, torch.Tensor) and _differ([[value]], [[expected]]):
             return replace(_difference(node, value, expected), changed_input=name)
     return None
+
+
+def _exact(value: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> str:
+    """Returns the exact value of the element with the greatest difference; empty if plain PyTorch's error is small, or
+    that of the compiled code is much greater."""
+    errors = [relative_error(each, exact) for each in (value, expected) if each.shape == exact.shape]
+    if not is_large(errors[-1] if errors else 0.0, expected) or len(errors) < 2:
+        return ""
+    if None not in errors and errors[0] > WRONG * errors[1]:  # type: ignore[operator]
+        return ""
+    index, _, _ = worst_element(value, expected)
+    return f"{float(exact[tuple(index)]):.9g}" if index or not exact.dim() else ""
 
 
 def _difference(node: fx.Node, value: torch.Tensor, expected: torch.Tensor) -> FirstDifference:
@@ -273,12 +296,18 @@ def _ending_at(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
 
 
 def _values(
-    gm: fx.GraphModule, is_compiled: bool, inputs: Sequence[Any], engine: Engine, backend: Any
+    gm: fx.GraphModule,
+    is_compiled: bool,
+    inputs: Sequence[Any],
+    engine: Engine,
+    backend: Any,
+    in_float64: bool = False,
+    seed: int = 0,
 ) -> list[list[Any]]:
     call = compiled_graph(gm, engine, backend) if is_compiled else gm
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     given = [each.clone() if isinstance(each, torch.Tensor) else each for each in inputs]
-    with _running(is_compiled):
+    with _running(is_compiled), InFloat64() if in_float64 else nullcontext():  # type: ignore[no-untyped-call]
         returned = call(*given)
     results = [[each for each in tree_leaves(result) if isinstance(each, torch.Tensor)] for result in returned]
     return [*results, given]
