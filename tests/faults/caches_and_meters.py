@@ -6,6 +6,73 @@ from tests.faults.fault import Broken, Change, Inexact, Missed, Recompiled, Repe
 
 RECOMPILES = [
     Recompiled(
+        "numbers of two types that a function reads which is not compiled",
+        """
+scales = []
+
+@torch.compiler.disable
+def read():
+    return scales.pop(0)
+
+def program(x):
+    y = x.sin()
+    scale = read()
+    return y * scale  # the fault
+
+def run(call):
+    scales[:] = [2, 0.5]
+    for _ in range(2):
+        call(torch.ones(3))
+""",
+        "read()",
+        "class",
+        "int",
+        "float",
+        (
+            Change(
+                "of a break",
+                {"program(x)": "program(x, scale)", "    scale = read()\n": "", "ones(3))": "ones(3), float(read()))"},
+                {"dynamic": True},
+            ),
+        ),
+        compiles=3,
+        breaks=1,
+    ),
+    Recompiled(
+        "a counter of itertools in the function",
+        """
+import itertools
+
+counter = itertools.count()
+
+def program(x):
+    step = next(counter)  # the fault
+    return x * (1 + step)
+
+def run(call):
+    for _ in range(3):
+        call(torch.ones(3))
+""",
+        "counter",
+        "value",
+        "0",
+        "1",
+        (
+            Change(
+                "call before",
+                {
+                    "program(x)": "program(x, step)",
+                    "    step = next(counter)  # the fault\n": "",
+                    "ones(3))": "ones(3), next(counter))",
+                },
+                compiles=2,
+                engines=("torch",),
+            ),
+        ),
+        remedy="symbolic number",
+        stock={"name": "next(counter)", "aspect": "result", "got": "", "compiles": 3, "remedy": "call before"},
+    ),
+    Recompiled(
         "a step of a sampler, a tensor of one number, that is an index",
         """
 alphas = torch.linspace(0.1, 0.9, 10)

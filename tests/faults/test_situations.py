@@ -168,3 +168,24 @@ def test_a_disabled_function_that_is_compiled_is_a_problem(engine: Engine) -> No
     assert (problem.grade, problem.filename) == ("costly", __file__)
     assert "So nothing of what it calls is compiled." in problem.cause
     assert problem.advice.startswith("Remove the ")
+
+
+FORMATTED = """
+def program(x, step):
+    loss = x.sin().sum()
+    print(f"step {step}: {loss.item()}")
+    return loss * 2
+
+def run(call):
+    for step in range(3):
+        try:
+            call(torch.ones(3), step)
+        except TypeError:
+            assert step == 2  # stock's: it joins the number to the texts
+"""
+
+
+def test_an_error_of_stock_alone_is_not_called_the_programs() -> None:
+    problems = run(FORMATTED, "formatted", "torch").problems
+    (raised,) = (each for each in problems if "BUILD_STRING" in each.title)
+    assert raised.advice.startswith("Nothing to change if the line raises without torch.compile, too.")

@@ -140,6 +140,8 @@ REMEDIES: dict[str, str] = {
     "value of a break": "{names} {is_} computed before the graph break.  Keep {it} a tensor if that is possible "
     "(torch.rand(()) in place of random.random(), torch.where for a branch): the graph break goes, and with it this "
     "compile.",
+    "of a break": "{names} {is_} computed before the graph break, and each value or type of {it} is compiled once.  "
+    "Without the graph break, this compile goes, too.",
     "no message": "Each message of the exception is compiled once, since the program reads it.  Catch the exception "
     "by its class, and read its message outside of the compiled function.",
     "dynamic numbers": _SETTLED + "dynamic=True (%%compile --dynamic) before the first call{tensor}.",
@@ -407,6 +409,9 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     is_bound = failed.source.endswith(".__self__")  # of a method: `items` in ``items.append(...)``, which was there
     if (aspect == "relation" or is_unsettled) and has_generated_name(failed.guard) and not is_bound:
         return "value of a break"
+    is_plain = aspect == "value" and (is_number or failed.type in (*_CONVERTED, "NoneType"))
+    if aspect in ("class", "value") and not is_plain and has_generated_name(failed.guard) and not is_bound:
+        return "of a break"
     if situation.is_made_inside and (aspect == "relation" or (is_number and is_unsettled)):
         return "value of a break"
     if situation.case:

@@ -39,6 +39,7 @@ from compiler_core.tools.stock.read.trace_event import TraceEvent
 Handler = Callable[[PartialRecord, TraceEvent], None]
 
 _HANDLERS: dict[str, Handler] = {}
+_MAY_RAISE = "Your code may result in an error when running in eager."
 _OF_EARLIER = "This graph break may have been caused by an earlier graph break."
 NOT_SPLIT = "What follows in {} runs as plain Python: Dynamo divides no function at an operator."
 EXPECTS_ERROR = "Dynamo expects that this line raises {}, and nothing in {} handles that, so it runs as plain Python."
@@ -236,7 +237,8 @@ def _hint(record: PartialRecord, break_: GraphBreak, pytorchs: list[str]) -> str
     """Returns the hint for the reason of a break, which is the same for both engines; without a reason, PyTorch's."""
     if break_.reason == "other":
         is_first = all(not known.compile.breaks for known in record.compiles.values())
-        return "\n".join(hint for hint in pytorchs if not (is_first and hint.startswith(_OF_EARLIER)))
+        hints = [hint for hint in pytorchs if not (is_first and hint.startswith(_OF_EARLIER))]
+        return "\n".join(IF_IT_RAISES if hint.startswith(_MAY_RAISE) else hint for hint in hints)
     kind, at = KINDS[break_.reason], break_.place
     lines = record.lines.lines_of_file(at.filename) if at is not None else []
     statement = statement_at(lines, at.lineno if at is not None else 0)

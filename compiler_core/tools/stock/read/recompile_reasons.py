@@ -9,7 +9,7 @@ from typing import Any
 
 from compiler_core.records import FailedGuard, MissedEntry, limits
 from compiler_core.records.recompiles import AT_CAPTURE, ENTRY_OF_OURS, ONE_AT_CAPTURE, Mismatch, keys_mismatch
-from compiler_core.tools.stock.read.source_names import EXTENT, member_of, place_of, shown_source
+from compiler_core.tools.stock.read.source_names import EXTENT, is_of_counter, member_of, place_of, shown_source
 
 _Facts = tuple[str, str, Mismatch]
 """The guard's kind, its source, and the difference."""
@@ -57,6 +57,8 @@ def _read_reason(line: str) -> MissedEntry:
 def failed_guard(kind: str, code: str, source: str, found: Mismatch, type_: str = "") -> FailedGuard:
     """Returns the difference of the value at a source of stock's."""
     type_ = "Tensor" if kind == "ALL_DIFFERENT" else type_
+    if is_of_counter(source):  # the number, and the step
+        found = found._replace(aspect="result", expected=found.expected.strip("(").partition(",")[0])
     return FailedGuard(
         kind, code, source, shown_source(source), found.aspect, found.expected, found.got, None, list(found.dims),
         found.item, found.is_specialised, found.is_broadcast, place_of(source), type_,

@@ -30,6 +30,8 @@ EXTENT = re.compile(r"(.+)\.(size|stride)\(\)\[(\d+)\]$")
 _OFFSET = re.compile(r"(.+)\.storage_offset\(\)$")
 _FROM_NUMPY = re.compile(r"_+from_numpy\(([^()]+)\)|_+as_tensor\(([^()]+)\)\.item\(\)")
 """Dynamo guards an array as the tensor of its memory, and a float as the value of a tensor (PyTorch 2.11)."""
+_COUNT = re.compile(r"_+normalize_count_iter\((.+)\)$")
+"""The number that an `itertools.count` gives next, and its step."""
 _ROOT = re.compile(r"([LG])\['\w+'\]")
 _LOCAL_OR_GLOBAL = re.compile(r"\b[LG]\['(\w+)'\]")
 
@@ -40,6 +42,8 @@ def shown_source(source: str) -> str:
         return f"{extent[2]} {extent[3]} of {shown_source(extent[1])}"
     if offset := _OFFSET.match(source):
         return f"the storage offset of {shown_source(offset[1])}"
+    if counter := _COUNT.match(source):
+        return f"next({shown_source(counter[1])})"
     if keys := _FIRST_KEYS.match(source):
         return f"key number {int(keys[2])} of {shown_source(keys[1])}"
     if free := _FREE.match(source):
@@ -67,6 +71,11 @@ def with_keys(source: str, keys: Mapping[tuple[str, str], str]) -> str:
 def is_of_environment(source: str) -> bool:
     """Whether a source is a variable of ``os.environ``, which has bytes for the texts that a user sees."""
     return ".environ._data[b'" in source
+
+
+def is_of_counter(source: str) -> bool:
+    """Whether a source is the number that an `itertools.count` gives next, with its step."""
+    return _COUNT.match(source) is not None
 
 
 def member_of(source: str) -> str:
