@@ -189,6 +189,46 @@ def test_an_optimizer_with_a_schedule_is_an_optimizer(engine: Engine) -> None:
     assert [(each.is_training, each.checked) for each in with_call] == [(True, "")] * (engine == "torch")
 
 
+STEPPED = """
+weight = torch.nn.Parameter(torch.ones(3))
+schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD([weight], lr=0.1), 2)
+schedule.optimizer.step()
+
+def program(x):
+    y = (x * weight).sum()
+    schedule.step()
+    return y * 2
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_step_of_a_schedule_is_a_part_of_the_training_step(engine: Engine) -> None:
+    (problem,) = run(STEPPED, "stepped", engine).problems
+    assert (problem.grade, problem.is_training) == ("expected", True)
+
+
+HANDLE = """
+model = torch.nn.Linear(3, 3)
+
+def program(x):
+    handle = model.register_forward_hook(lambda module, args, result: result.mean().item())
+    y = model(x)
+    handle.remove()
+    return y
+
+def run(call):
+    for _ in range(2):
+        call(torch.ones(2, 3))
+"""
+
+
+def test_a_number_within_what_a_library_left_is_not_to_be_kept_as_a_tensor() -> None:
+    problems = run(HANDLE, "handle", "core").problems
+    for problem in (each for each in problems if each.kind == "recompile"):
+        assert "Keep it a tensor" not in problem.advice
+        assert "`an intermediate value" not in problem.advice
+
+
 RETRIED = """
 def program(x):
     for _ in range(3):

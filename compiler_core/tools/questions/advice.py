@@ -346,7 +346,7 @@ def _listed(names: list[str]) -> str:
 
 def shown_name(name: str) -> str:
     """Returns an object's name as sentences have it: code in backticks."""
-    return name if name in (INTERMEDIATE, MESSAGE) else f"`{name}`"
+    return name if name.startswith(INTERMEDIATE) or name == MESSAGE else f"`{name}`"
 
 
 def _has_line(key: str, failed: FailedGuard, is_inside: bool) -> bool:
@@ -408,7 +408,7 @@ def _remedy_key(failed: FailedGuard, situation: Situation) -> str:
     is_unsettled = (is_number or aspect == "size") and not situation.is_settled
     is_bound = failed.source.endswith(".__self__")  # of a method: `items` in ``items.append(...)``, which was there
     if (aspect == "relation" or is_unsettled) and has_generated_name(failed.guard) and not is_bound:
-        return "value of a break"
+        return "of a break" if failed.name.startswith(f"{INTERMEDIATE}.") else "value of a break"
     is_plain = aspect == "value" and (is_number or failed.type in (*_CONVERTED, "NoneType"))
     if aspect in ("class", "value") and not is_plain and has_generated_name(failed.guard) and not is_bound:
         return "of a break"

@@ -80,7 +80,7 @@ _BY_TYPE: tuple[tuple[str, BreakReason], ...] = (
 """By the type of the break, as the whole of it."""
 
 _BY_EXPLANATION: tuple[tuple[str, str, BreakReason], ...] = (
-    (SKIPPED, r"the function `(?:Optimizer|GradScaler)\.\w+` should not be traced", "optimizer"),
+    (SKIPPED, r"the function `(?:Optimizer|GradScaler|LRScheduler)\.\w+` should not be traced", "optimizer"),
     (SKIPPED, r"the function `Optimizer\.add_param_group`", "new optimizer"),  # which its constructor calls
     (SKIPPED, r"the function `GradScaler\.get_scale`", "tensor value read"),
     (SKIPPED, r"`\w+\.step` in file `.*[\\/]torch[\\/]optim[\\/]lr_scheduler\.py`", "optimizer"),
