@@ -5,16 +5,13 @@ Each section of `notebooks/workshop/toy/compiler.py` becomes one of the page: wh
 
 from __future__ import annotations
 
-import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "notebooks" / "workshop" / "toy" / "compiler.py"
 PAGE = ROOT / "docs" / "toy_compiler.md"
-SECTION = re.compile(r"^# -{10,} (Lesson \d+: .*)\n#\n((?:# .*\n)+)", re.MULTILINE)
+SECTION = re.compile(r"^# -{10,} (Lesson \d+: .*)\n((?:# .*\n)+)", re.MULTILINE)
 BEGIN = """# The toy compiler
 
 `python -m tests.docs.toy` writes this page.
@@ -22,8 +19,8 @@ BEGIN = """# The toy compiler
 A compiler for PyTorch programs in one file, with a section for each lesson of the
 [workshop](../notebooks/workshop/01_frames.ipynb). After a lesson, read its section, run it on the lesson's program, and
 set it beside the real stage, whose files the [architecture](architecture.md) names. The file is
-`notebooks/workshop/toy/compiler.py`: LINES lines, of which CODE are code, without empty lines, comments and
-docstrings. `programs.py` beside it has three models that it trains. In a notebook of the workshop:
+`notebooks/workshop/toy/compiler.py`: LINES lines in all, with its empty lines and comments. `programs.py` beside it has
+three models that it trains. In a notebook of the workshop:
 
 ```python
 from toy import compiler as toy
@@ -40,7 +37,7 @@ def text() -> str:
     """Returns the text of the page."""
     source = SOURCE.read_text(encoding="utf-8")
     first, *rest = SECTION.split(source)
-    begin = BEGIN.replace("LINES", str(len(source.splitlines()))).replace("CODE", str(code_lines(source)))
+    begin = BEGIN.replace("LINES", str(len(source.splitlines())))
     parts = [begin, "## Imports\n", code(first.partition('"""\n\n')[2])]
     for title, prose, body in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         parts += [f"## {title}\n", re.sub(r"^# ", "", prose, flags=re.MULTILINE), code(body)]
@@ -49,17 +46,6 @@ def text() -> str:
 
 def code(body: str) -> str:
     return f"```python\n{body.strip()}\n```\n"
-
-
-def code_lines(text: str) -> int:
-    """Returns the number of lines with code: without those that are empty, a comment, or part of a docstring."""
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    tokens = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type not in skipped]
-    lines = {line for each in tokens for line in range(each.start[0], each.end[0] + 1)}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines -= {*range(node.lineno, (node.end_lineno or 0) + 1)}
-    return len(lines)
 
 
 if __name__ == "__main__":

@@ -53,9 +53,8 @@ def test_training_is_that_of_python(toy: Any, name: str) -> None:
     reasons = [entry.reason for entry in entries]
     assert reasons.count("a call of backward") == 2  # the size of a batch, then any size
     assert reasons.count("a call of _foreach_copy_") == 1
-    forward = entries[0].stages
-    assert forward.saved
-    assert any(len(kernel.group.nodes) > 1 for kernel in forward.kernels)
+    assert entries[0].stages.saved
+    assert any(len(kernel.nodes) > 1 for entry in entries for kernel in entry.stages.kernels)
 
 
 def test_training_with_triton_is_that_of_python() -> None:
@@ -91,10 +90,10 @@ def test_a_guard_fails_for_another_number_and_holds_for_another_element(toy: Any
         return x
 
     compiled, x = toy.compile(scaled), torch.ones(3)
-    for factors, entries in (([2.0, 3.0], 1), ([2.0, 3.0], 1), ([2.0, 4.0], 2), ([2.0], 3)):
-        torch.testing.assert_close(compiled(x + 1, factors), scaled(x + 1, factors))
+    for factors, entries in (([2.0, 3.0], 1), ([2.0, 3.0], 1), ([2.0, 4.0], 2), ([0.0], 3), ([-0.0], 4)):
+        assert repr(compiled(x + 1, factors)) == repr(scaled(x + 1, factors))
         assert len(compiled.entries()) == entries
-    assert any("L['options'][1] == " in guard for guard in compiled.entries()[0].guards)
+    assert any("repr(L['options'][1]) == " in guard for guard in compiled.entries()[0].guards)
 
 
 def test_what_is_read_of_an_object_has_a_guard(toy: Any) -> None:
@@ -182,8 +181,14 @@ def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
     torch.testing.assert_close(x.grad, expected)
     (entry,) = compiled.entries()
     assert entry.stages.saved == ["primals_1"]
-    assert len(entry.stages.kernels[0].group.nodes) == 3  # one loop nest for the forward
-    assert [str(node) for node in entry.stages.forward.graph.nodes] == ["primals_1", "kernel_0", "sum_1", "output"]
+    assert len(entry.stages.kernels[0].nodes) == 2  # one loop for the forward
+    assert [str(node) for node in entry.stages.forward.graph.nodes] == [
+        "primals_1",
+        "kernel_0",
+        "cos_1",
+        "sum_1",
+        "output",
+    ]
 
 
 def test_a_gradient_of_a_gradient_is_refused(toy: Any) -> None:
@@ -263,7 +268,27 @@ def reads_an_empty_cell(x: Tensor) -> Any:
     return result
 
 
-PROGRAMS = [keeps, in_place, shares, draws, raises, by_keyword]
+def clips(x: Tensor) -> Tensor:
+    weight = torch.ones(3, 4, requires_grad=True)
+    (x * weight).sum().backward()
+    torch.nn.utils.clip_grad_norm_([weight], 0.5)
+    return weight.grad * 1
+
+
+def by_order(x: Tensor) -> Any:
+    results = []
+    for names in ({"a": 2.0, "b": 3.0}, {"b": 3.0, "a": 2.0}):
+        results.append(first_of(x, names))
+    return results
+
+
+def first_of(x: Tensor, names: dict[str, float]) -> Tensor:
+    for name in names:
+        return x * names[name]
+    return x
+
+
+PROGRAMS = [clips, by_order, keeps, in_place, shares, draws, raises, by_keyword]
 PROGRAMS += [unpacks, unpacks_one_too_few, reads_no_variable, reads_an_empty_cell]
 
 
@@ -291,5 +316,5 @@ def test_programs_that_break_compute_what_they_compute_in_python(
 
 
 def test_the_compiler_is_small_and_its_page_has_its_text() -> None:
-    assert page.code_lines(page.SOURCE.read_text(encoding="utf-8")) <= 650
+    assert len(page.SOURCE.read_text(encoding="utf-8").splitlines()) <= 700
     assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run: python -m tests.docs.toy"
