@@ -207,6 +207,28 @@ def test_the_step_of_a_schedule_is_a_part_of_the_training_step(engine: Engine) -
     assert (problem.grade, problem.is_training) == ("expected", True)
 
 
+COPIES = """
+import copy
+
+model = torch.nn.Linear(3, 1)
+
+def program(x):
+    y = x.sin()
+    first = copy.deepcopy(model)
+    y = y.cos() * 2
+    last = copy.deepcopy(model)
+    return y
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_follows_one_call_of_a_library_says_nothing_of_another(engine: Engine) -> None:
+    """Both have their break in the same line of the library."""
+    problems = run(COPIES, "copies", engine).problems
+    grades = {each.lineno: each.grade for each in problems if each.kind == "graph break"}
+    assert grades == {8: "costly", 10: "expected"}
+
+
 HANDLE = """
 model = torch.nn.Linear(3, 3)
 

@@ -90,7 +90,7 @@ _OF_THE_CALL = frozenset[BreakReason](
     }
 )
 """Reasons whose advice is on how the user's code calls a library."""
-_Key = tuple[str, str, int]
+_Key = tuple[str, str, int, str, int]
 MIN_REGIONS = 3
 """The fewest calls of `compile` for one function that are a problem, if all compile it to the same code."""
 MIN_REPEATS = 8
@@ -974,7 +974,7 @@ class _DividedGraphs:
             for break_ in compile_.breaks:
                 if break_.place is not None and not library_of(self._frames[compile_.frame].filename):
                     self._broken.add((break_.place.filename, break_.place.lineno))
-                caller = called_from.setdefault(_key(break_), compile_.frame)
+                caller = called_from.setdefault(_key_anywhere(break_), compile_.frame)
                 between = range(caller + 1, compile_.frame if record.engine == "torch" else 0)
                 ran = [c for id_ in between if id_ in self._frames for c in self._frames[id_].compiles]
                 keys = self._keys_with_origin(self._frames[compile_.frame], break_)
@@ -998,9 +998,9 @@ class _DividedGraphs:
         if break_.reason not in _COMPUTES_NOTHING | _BRANCHES | _CALLS:
             return ""
         may_compute = break_.reason in _CALLS and not _sets_something(break_)
-        if not may_compute and _key(break_) not in self._before:
+        if not may_compute and self._before.isdisjoint((_key(break_), _key_anywhere(break_))):
             return "nothing is computed before it"
-        if break_.reason in _BRANCHES or _key(break_) in self._after:
+        if break_.reason in _BRANCHES or not self._after.isdisjoint((_key(break_), _key_anywhere(break_))):
             return ""
         is_known = break_.is_last or break_.resumes
         return "nothing is computed after it" if is_known else "no graph is compiled after it"
@@ -1117,9 +1117,17 @@ def _is_part(inner: str, outer: str) -> bool:
 
 
 def _key(break_: GraphBreak) -> _Key:
-    """Returns what a break has in common in all compiles that have it."""
+    """Returns what a break has in common in all compiles that have it: its line, and for code of a library the user's
+    line that calls it."""
+    shown = break_.place
+    is_users = shown is not None and not shown.library
+    return (*_key_anywhere(break_)[:3], shown.filename, shown.lineno) if shown and is_users else _key_anywhere(break_)
+
+
+def _key_anywhere(break_: GraphBreak) -> _Key:
+    """Returns the key of a break in code of a library that is compiled by itself, so that its caller is not known."""
     at = break_.stack[-1] if break_.stack else None
-    return (break_.kind, at.filename, at.lineno) if at else (break_.kind, "", 0)
+    return (break_.kind, at.filename, at.lineno, "", 0) if at else (break_.kind, "", 0, "", 0)
 
 
 def _may_compute(compile_: Compile) -> bool:
