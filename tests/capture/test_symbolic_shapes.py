@@ -47,6 +47,7 @@ def test_a_marked_dimension_is_symbolic_at_once() -> None:
     (compile_,) = record_of(compiled).compiles
     (symbol,) = compile_.symbols
     assert (symbol.low, symbol.high, symbol.why) == (2, 64, "it was marked dynamic")
+    assert [type(each) for each in (symbol.value, symbol.low, symbol.high)] == [int, int, int]  # not 64.0, in a lesson
     assert torch.equal(compiled(torch.ones(65, 4)), scaled(torch.ones(65, 4)))
     assert len(record_of(compiled).compiles) == 2
 

@@ -323,14 +323,15 @@ class Symbols:
         wanted = self._dynamic_dims.get(source)
         if wanted is None:
             wanted = DynamicDim(self._reasons.get(source, "a stride that sizes do not explain"))
-        record = Symbol(str(symbol), source.text, float(self.env.backed_var_to_val[symbol]), wanted.why)
+        number: type[float] = int if symbol.is_integer else float
+        record = Symbol(str(symbol), source.text, number(self.env.backed_var_to_val[symbol]), wanted.why)
         record.line, record.name = self._first_lines[symbol], source.shown
         if now.is_number:
             record.became = python_text(now, texts)
         elif now != symbol:
             record.equals = python_text(now, texts)
         elif span is not None:
-            record.low, record.high = _finite_bound(span.lower), _finite_bound(span.upper)
+            record.low, record.high = (_finite(bound, number) for bound in (span.lower, span.upper))
         guard, record.condition_line = guards.get((symbol, now != symbol), (None, None))
         record.condition = None if guard is None else python_text(guard, texts)
         return record
@@ -352,8 +353,8 @@ def _name_of(function: Any) -> str:
     return f"{function.__module__}.{name}" if function.__module__ == "math" else name
 
 
-def _finite_bound(bound: Any) -> float | None:
-    return float(bound) if bound.is_finite and abs(bound) < sys.maxsize - 1 else None
+def _finite(bound: Any, number: type[float]) -> float | None:
+    return number(bound) if bound.is_finite and abs(bound) < sys.maxsize - 1 else None
 
 
 def _constraint(wanted: DynamicDim | None) -> StrictMinMaxConstraint | None:
