@@ -191,6 +191,18 @@ def test_the_forward_saves_what_the_cut_says(toy: Any) -> None:
     ]
 
 
+def test_views_are_computed_again_and_a_number_of_a_tensor_breaks(toy: Any) -> None:
+    def layer(x: Tensor, weight: Tensor) -> Tensor:
+        y = x @ weight.t()
+        return (y.sigmoid() * y).sum() * y.detach().sum().item()
+
+    compiled, x, weight = toy.compile(layer), torch.randn(5, 4), torch.randn(3, 4, requires_grad=True)
+    torch.testing.assert_close(compiled(x, weight), layer(x, weight))
+    first = compiled.entries()[0]
+    assert first.reason == "a call of item"
+    assert not any(name.startswith(("detach", "t")) for name in first.stages.saved)
+
+
 def test_a_gradient_of_a_gradient_is_refused(toy: Any) -> None:
     compiled, x = toy.compile(lambda x: (x * x * x).sum()), torch.ones(3, requires_grad=True)
     with pytest.raises(AssertionError, match="no gradients of gradients"):

@@ -379,8 +379,8 @@ class Capture(torch.overrides.TorchFunctionMode):
         return result
 
 
-# They change a tensor without an operator that says so.
-REFUSED = {"backward", "batch_norm", "instance_norm", "requires_grad_", "retain_grad", "register_hook"}
+# They need values, or change a tensor without an operator that says so.
+REFUSED = {"item", "tolist", "numpy", "backward", "batch_norm", "instance_norm", "requires_grad_", "register_hook"}
 PURE = {len, sum, range, zip, enumerate, list, tuple, dict, min, max, reversed, int, float, bool, abs, all, any, sorted}
 PURE |= {slice, getattr, operator.getitem, operator.contains, torch.Size, torch.zeros, torch.ones, torch.arange}
 
@@ -493,6 +493,7 @@ def remove_no_ops(gm: fx.GraphModule) -> None:
 # The graph and its gradients are traced together. A minimum cut decides what the forward saves: a value costs its
 # bytes, and a pointwise one may be computed again. The real stage also handles views, and changes of inputs.
 
+VIEWS = {"view", "expand", "permute", "unsqueeze", "squeeze", "slice", "t", "transpose", "sym_size", "detach"}
 DECOMPOSED = core_aten_decompositions() | get_decompositions([aten.gelu, aten.native_layer_norm])
 
 
@@ -532,7 +533,8 @@ def cut(graph: fx.Graph, tangents: list[fx.Node], grads: Sequence[Any]) -> list[
         size = size.node.hint if isinstance(size, torch.SymInt) else size
         flow.add_edge((node, "in"), (node, "out"), capacity=size)
         flow.add_edges_from([((other, "out"), (node, "in")) for other in node.all_input_nodes])
-        if node.op == "placeholder" or (isinstance(value, Tensor) and node.target not in POINTWISE):
+        name = getattr(node.target, "__name__", "").partition(".")[0]
+        if node.op == "placeholder" or not (node.target in POINTWISE or name in VIEWS):
             flow.add_edge("source", (node, "in"))  # the backward does not compute it again
     needed = [node for node in graph.nodes if node not in late and (node in grads or late & {*node.users})]
     flow.add_edges_from([((node, "out"), "sink") for node in needed])
