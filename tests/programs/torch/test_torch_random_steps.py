@@ -33,7 +33,13 @@ NETWORKS = {
     "dropout": lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Softplus(), nn.Linear(8, 3)),
 }
 OPTIMIZERS = {
-    "SGD": {"lr": 0.05, "momentum": [0, 0.9], "weight_decay": [0, 0.01], "fused": [None, True]},
+    "SGD": {
+        "lr": 0.05,
+        "momentum": [0, 0.9],
+        "dampening": [0, 0, 0.1],
+        "weight_decay": [0, 0.01],
+        "fused": [None, True],
+    },
     "Adam": {"lr": 0.01, "amsgrad": [False, True], "weight_decay": [0, 0.01], "fused": [None, True]},
     "AdamW": {"lr": 0.01, "betas": [(0.9, 0.99), (0.5, 0.9)], "fused": [None, True]},
     "RMSprop": {"lr": 0.01, "momentum": [0, 0.5], "centered": [False, True]},
@@ -179,7 +185,9 @@ def test_a_random_step(seed):
         ours, wanted, *others = (t.nan_to_num(0, 0, 0) for t in (ours, wanted, *(other for _, other in others)))
         noise = max((other - wanted).abs().max() for other in others)
         assert (ours - wanted).abs().max() <= 4 * noise + 2e-5 * wanted.abs().max() + 1e-8, where
-    chosen, compiles = drawn(seed), record_of(run).compiles
+    chosen, compiles = drawn(seed), list(record_of(run).compiles)
+    torch.testing.assert_close(trained(seed, run), found, rtol=0, atol=0, equal_nan=True)  # another model
+    assert chosen.scales or len(record_of(run).compiles) == len(compiles), chosen
     warns = chosen.scales and 0 in chosen.infinite and chosen.schedule != "none"  # of an order of steps
     allowed = {name for name, may in {"optimizer": chosen.scales, "print": warns}.items() if may}
     assert {each.reason for compile_ in compiles for each in compile_.breaks} <= allowed, chosen
