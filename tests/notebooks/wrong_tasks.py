@@ -142,6 +142,14 @@ def call(entries, compile_for, x):
         entries.append(compile_for(x))
     return entries[-1][1](x)
 """,
+        "You probably put the new entry before the others": """
+def call(entries, compile_for, x):
+    for guard, code in entries:
+        if guard(x):
+            return code(x)
+    entries.insert(0, compile_for(x))
+    return entries[0][1](x)
+""",
         "You probably compile twice": """
 def call(entries, compile_for, x):
     for guard, code in entries:

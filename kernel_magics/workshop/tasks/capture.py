@@ -26,14 +26,19 @@ def _calls_of(call: Function) -> Function:
     def run(*values: Any) -> dict[str, Any]:
         entries: list[Any] = []
         compiled: list[str] = []
+        made: list[tuple[Function, Function]] = []
 
         def compile_for(x: Any) -> tuple[Function, Function]:
             kind, number = type(x), len(compiled)
             compiled.append(kind.__name__)
-            return lambda each: type(each) is kind, lambda each: f"{kind.__name__} {each!r} by code {number}"
+            made.append((lambda each: type(each) is kind, lambda each: f"{kind.__name__} {each!r} by code {number}"))
+            return made[-1]
 
         results = [call(entries, compile_for, value) for value in values]
-        return {"results": results, "compiled for": compiled, "entries": len(entries)}
+        pairs = [tuple(each) for each in entries if isinstance(each, tuple | list)]
+        order = [made.index(each) for each in pairs if each in made]
+        in_order = order == sorted(order)
+        return {"results": results, "compiled for": compiled, "entries": len(entries), "in order": in_order}
 
     return run
 
@@ -209,6 +214,10 @@ TASKS = {
             Misconception(
                 "You probably replace the old entry. It stays, and its guard is asked at the next call, too.",
                 {"int, float, int": _has(compiled_for=["int", "float", "int"])},
+            ),
+            Misconception(
+                "You probably put the new entry before the others. It is kept after them, so they are asked first.",
+                {"int, float": _has(in_order=False)},
             ),
             Misconception(
                 "You probably ask only the first guard. Any entry may have the right code.",
