@@ -334,9 +334,7 @@ def test_a_whole_step_whose_rate_changes(name: str, mode: str) -> None:
     torch.testing.assert_close(*losses, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(list(model.parameters()), list(other.parameters()), atol=1e-3, rtol=1e-3)
     no_failure(record)
-    assert [len(c.breaks) for c in record.compiles] == [0] * (
-        2 if "SGD" in name else 1
-    )  # momentum begins as a gradient
+    assert [len(c.breaks) for c in record.compiles] == [0]
     if mode != "default":
         assert graphs_of(record)["forward"].recorded == 1
 
