@@ -348,6 +348,7 @@ def swish(x):
         "You probably keep x as an attribute": _swish(
             "ctx.x = x", "x = ctx.x; s = torch.sigmoid(x); return grad * (s + x * s * (1 - s))"
         ),
+        "You probably call PyTorch's operations": "swish = torch.nn.functional.silu\n",
         "You probably forgot the gradient of the result": _swish(ONE, S + "return s + x * s * (1 - s)"),
         "You probably differentiate one factor only": _swish(ONE, S + "return grad * s"),
         "You probably took the derivative of the sigmoid for the sigmoid": _swish(ONE, S + "return grad * (s + x * s)"),

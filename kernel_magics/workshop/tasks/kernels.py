@@ -34,8 +34,10 @@ def _swish_function(x: Any) -> Any:
 
 
 def _saved_and_gradient(function: Function) -> Function:
-    """Returns the result, the gradient, and how many tensors autograd was given to save, each counted once."""
+    """Returns the result, the gradient, how many tensors autograd was given to save, each counted once, and how many
+    functions of the learner's are in its graph."""
     import torch
+    from torch.autograd.function import BackwardCFunction
 
     def run(values: list[float], upstream: list[float]) -> dict[str, Any]:
         packed: list[Any] = []
@@ -47,11 +49,15 @@ def _saved_and_gradient(function: Function) -> Function:
         x = torch.tensor(values, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             result = function(x)
+        nodes = [result.grad_fn]
+        for node in nodes:
+            nodes += [each for each, _ in node.next_functions if each is not None and each not in nodes]
         result.backward(torch.tensor(upstream))
         return {
             "result": result.detach(),
             "gradient": x.grad,
             "tensors saved": len({tensor.data_ptr() for tensor in packed}),
+            "functions of yours": sum(isinstance(node, BackwardCFunction) for node in nodes),
         }
 
     return run
@@ -160,6 +166,10 @@ TASKS = {
         _gradients,
         _swish_function,
         (
+            Misconception(
+                "You probably call PyTorch's operations, which have a backward. Write one in an autograd.Function.",
+                {"x = 1": lambda got: got["functions of yours"] == 0},
+            ),
             Misconception(
                 "You probably save more than x, such as the sigmoid. The backward can compute that again from x.",
                 {"x = 1": lambda got: got["tensors saved"] > 1},
