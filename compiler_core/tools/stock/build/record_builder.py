@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import traceback
+from array import array
+from collections import defaultdict
 
 from compiler_core.records import Record, limits
 from compiler_core.tools.stock.build.event_handlers import write_event
@@ -22,33 +24,48 @@ _JSON_EVENTS = frozenset({"chromium_event", "recompile_reasons", "torch_version"
 _BEGINS = re.compile(r'\{\s*"name": "dynamo",[^{}]*(?:\{[^{}]*\}[^{}]*)?"ph": "B"')
 """The phase in which everything of a compile is, as it begins."""
 _IMMEDIATE_EVENTS = frozenset({"str", "dynamo_start", "chromium_event"})
+_MAX_FRAMES = 1_000_000
+"""Frames beyond keep PyTorch's numbers."""
 _RUN_EVENTS = frozenset({"str", "torch_version", "cutaway.given_up"})
 """Events about the whole run; any other event without a compile id belongs to the latest compile."""
+
+
+class _Numbers:
+    """Small numbers by frame, four bytes each: a log may have a million frames."""
+
+    def __init__(self) -> None:
+        self._items = array("i")
+
+    def __getitem__(self, frame: int) -> int:
+        return self._items[frame] if frame < len(self._items) else -1
+
+    def __setitem__(self, frame: int, number: int) -> None:
+        self._items.extend([-1] * (frame + 1 - len(self._items)))
+        self._items[frame] = number
 
 
 class _FrameNumbers:
     """The numbers of frames.  PyTorch counts from 0 again after `torch._dynamo.reset`; a record does not."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
+        self._numbers = _Numbers()
         """The numbers in the record, by PyTorch's since the latest reset that is known."""
         self._next = 0
-        self._latest: dict[tuple[int, int | None, str], int] = {}
-        """The compile of a frame that has begun last, by frame, number in compiled autograd, and kind of event."""
+        self._latest = defaultdict[tuple[int | None, str], _Numbers](_Numbers)
+        """The compile of a frame that has begun last, by number in compiled autograd and kind of event."""
 
     def renumber(self, event: TraceEvent) -> None:
         """Gives an event the number that its frame has in the record: another one if a compile begins again."""
-        if event.frame_id is None:
+        if event.frame_id is None or not 0 <= event.frame_id < _MAX_FRAMES or self._next >= _MAX_FRAMES:
             return
-        frame, compile_ = self._numbers.get(event.frame_id), event.frame_compile_id or 0
-        is_start = _is_start(event)
-        of_kind = event.compiled_autograd_id, event.name
-        if frame is None or (is_start and self._latest.get((frame, *of_kind), -1) >= compile_):
-            frame = event.frame_id if frame is None and event.frame_id >= self._next else self._next
+        frame, compile_ = self._numbers[event.frame_id], event.frame_compile_id or 0
+        latest = self._latest[event.compiled_autograd_id, event.name] if _is_start(event) else None
+        if frame < 0 or (latest is not None and latest[frame] >= compile_):
+            frame = event.frame_id if frame < 0 and event.frame_id >= self._next else self._next
             self._numbers[event.frame_id] = frame
             self._next = max(self._next, frame + 1)
-        if is_start:
-            self._latest[frame, *of_kind] = compile_
+        if latest is not None:
+            latest[frame] = min(compile_, _MAX_FRAMES)
         event.frame_id = frame
 
 
