@@ -451,7 +451,7 @@ def run(call):
 import numpy as np
 
 def program(x, offset):
-    return x.sin() * (offset + 1)  # the fault
+    return x.sin() * divmod(offset, 2)[0]  # the fault
 
 def run(call):
     for offset in np.arange(2, 5):

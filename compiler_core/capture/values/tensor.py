@@ -442,8 +442,9 @@ class TensorValue(Value):
         key = tx.index_of_numbers(tx.index_of_arrays(key))
         if isinstance(value, ConstantValue) and issubclass(value.python_type(), NUMPY_NUMBERS):
             value.guard_type(tx)
-            if value.value.dtype.kind not in "iu" and not isinstance(value.value, (float, complex)):
-                raise Unsupported("unsupported operation", f"a {value.python_type().__name__} as an item of a tensor")
+            cls: Any = value.python_type()
+            if cls(1).dtype.kind not in "iu" and not issubclass(cls, (float, complex)):
+                raise Unsupported("unsupported operation", f"a {cls.__name__} as an item of a tensor")
         tx.graph.call_function(tx, operator.setitem, [self, key, value])
 
     def contains(self, tx: Interpreter, item: Value) -> bool:

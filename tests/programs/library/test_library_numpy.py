@@ -28,6 +28,32 @@ def test_numbers_are_guarded():
         assert got == float(n) or n != n
 
 
+def test_numbers_that_are_computed_from_a_number_that_changes():
+    """NumPy computes them in each call, or leaves the call to Python where it warns."""
+    import compiler_core
+
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    def step(x, s, n):
+        return x[: n + 1] * (1 - s) * np.exp(-s) + max(s, 0.1), s * 2, n // 2, s.item(), 1 / s
+
+    compiled = compiler_core.compile(step, backend=backend)
+    x = torch.randn(9)
+    for i in range(1, 7):
+        args = x, np.float32(i / 8), np.int64(i)
+        got, want = compiled(*args), step(*args)
+        assert torch.equal(got[0], want[0])
+        assert repr(got[1:]) == repr(want[1:])
+    assert len(graphs) == 2
+    args = x, np.float32(0), np.int64(3)
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert repr(compiled(*args)[1:]) == repr((np.float32(0), np.int64(1), 0.0, np.float32("inf")))
+
+
 @same_as_eager(graphs=1, breaks=[], compiles=1)
 def test_functions_of_numbers(x):
     n = int(np.prod(x.shape))

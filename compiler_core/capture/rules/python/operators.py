@@ -28,7 +28,7 @@ from compiler_core.capture.values.builtin.mappings import DefaultDictValue, Dict
 from compiler_core.capture.values.builtin.sequences import ListValue, SequenceValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue, set_operand
 from compiler_core.capture.values.builtin.static import StaticValue, fold, from_python
-from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, guard_class, is_symbolic
+from compiler_core.capture.values.builtin.symbols import COMPARISONS, ReadValue, guard_class, is_of_numpy, is_symbolic
 from compiler_core.capture.values.tensor import TensorValue
 from compiler_core.capture.values.tensor_subclasses import RaggedSizeValue, SubclassTensorValue, overrides_functions
 from compiler_core.capture.values.user.exceptions import ExceptionValue
@@ -255,8 +255,9 @@ def _inplace(op: Any, tx: Interpreter, left: Value, right: Value) -> Value:
         return binary(INPLACE[op], tx, left, right) if result is None else result
     if inplace_operation(op, tx, contents_of(left), right):
         return left
-    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue) and not is_symbolic([left, right]):
-        return fold(tx, op, [left, right])  # an error names the in-place operator
+    both = [left, right]
+    if all(isinstance(v, ConstantValue) and not is_of_numpy(v) for v in both) and not is_symbolic(both):
+        return fold(tx, op, both)  # an error names the in-place operator
     return binary(INPLACE[op], tx, left, right)
 
 

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installed
 # functions and classes of NumPy that compute numbers from numbers
 _PURE_NAMES = (
-    "prod sum max min mean sqrt exp log log2 log10 sin cos tan tanh arctan floor ceil trunc round abs absolute sign "
-    "power maximum minimum isnan isinf isfinite float16 float32 float64 int8 int16 int32 int64 uint8 bool_ "
+    "prod sum max min mean clip round sign float16 float32 float64 int8 int16 int32 int64 uint8 bool_ "
     "dtype promote_types result_type can_cast"
 ).split()
-PURE_FUNCTIONS = frozenset() if numpy is None else frozenset(getattr(numpy, name) for name in _PURE_NAMES)
+PURE_FUNCTIONS = frozenset() if numpy is None else frozenset([*UFUNCS, *(getattr(numpy, n) for n in _PURE_NAMES)])
 NO_FUNCTIONS = ("flatten", "astype")
 """Methods of arrays that are no functions, or are in later versions of NumPy only."""
 MAKE_ARRAYS = frozenset("zeros ones empty full eye identity arange linspace array".split())

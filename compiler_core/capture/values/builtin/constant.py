@@ -33,7 +33,7 @@ from compiler_core.capture.values.base import (
     type_errors_left_to_python,
 )
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import Box
+from compiler_core.guards.sources import Box, call_item
 from compiler_core.guards.value_guards import LIBRARY_CONSTANTS, NUMPY_NUMBERS
 from compiler_core.support.texts import safe_repr
 
@@ -148,6 +148,8 @@ class ConstantValue(Value):
         if name == "__class__":
             self.guard_type(tx)
             return tx.outside.wrap(self.python_type())
+        if name == "item" and issubclass(self.python_type(), NUMPY_NUMBERS):
+            return NamedMethodValue(self, name)
         obj = self.constant(tx)
         if isinstance(obj, enum.Enum):
             return tx.enum_attribute(self, name)
@@ -171,6 +173,8 @@ class ConstantValue(Value):
         return None
 
     def call_method(self, tx: Interpreter, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "item" and not args and not kwargs and issubclass(self.python_type(), NUMPY_NUMBERS):
+            return tx.fold(call_item, [self])
         obj = self.constant(tx)
         if isinstance(obj, str) and name == "join" and len(args) == 1:
             with type_errors_left_to_python("the argument of str.join"):

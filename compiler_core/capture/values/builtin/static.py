@@ -37,7 +37,7 @@ from compiler_core.capture.values.builtin.constant import (
 from compiler_core.capture.values.builtin.mappings import DictValue
 from compiler_core.capture.values.builtin.sequences import ListValue, RangeValue, SliceValue, TupleValue
 from compiler_core.capture.values.builtin.sets import SetValue
-from compiler_core.capture.values.builtin.symbols import arithmetic, from_number, is_symbolic, symbolic_text
+from compiler_core.capture.values.builtin.symbols import arithmetic, from_number, symbolic_text
 from compiler_core.errors import Unsupported
 from compiler_core.guards.lifetimes import is_library, is_python_class, module_of
 from compiler_core.guards.sources import AttrSource, GetItemSource, Source
@@ -291,7 +291,7 @@ def format_text(tx: Interpreter, obj: str, args: Args, kwargs: Kwargs) -> Value:
 
 def fold(tx: Interpreter, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
     """Calls `fn`, which must have no side effect, on constants, or on symbolic numbers if it is arithmetic."""
-    if not kwargs and is_symbolic(args) and (found := arithmetic(fn, tx, args)) is not None:
+    if not kwargs and (found := arithmetic(fn, tx, args)) is not None:
         return found
     raw, raw_kwargs = constants(tx, args, kwargs or {})
     check_arguments(fn, raw)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from compiler_core.capture.values.base import Args, Value
 from compiler_core.capture.values.builtin.constant import ConstantValue
 from compiler_core.capture.values.builtin.sequences import SequenceValue
 from compiler_core.errors import Unsupported
-from compiler_core.guards.sources import numpy_number
+from compiler_core.guards.sources import call_item, numpy_number
 from compiler_core.guards.value_guards import NUMPY_NUMBERS, number_of_numpy
 from compiler_core.support.fx_symbols import MAX_SYMBOLIC_INT, function_of_text
 
@@ -45,8 +46,11 @@ _RECOMPUTED = frozenset({
     math.ceil, math.floor, math.trunc, math.sqrt, math.exp, math.log, math.log2, math.log10, math.sin, math.cos,
     math.tanh, math.pow,
 })  # fmt: skip
+_RECOMPUTED_OF_NUMPY = _RECOMPUTED | {call_item, min, max}
 _IDENTITY = {int: (int, round, math.ceil, math.floor, math.trunc, operator.index), float: (float,)}
 """Functions that return a number of that type unchanged."""
+numpy: Any = sys.modules.get("numpy")  # PyTorch imports it where it is installed
+UFUNC: tuple[type, ...] = () if numpy is None else (numpy.ufunc,)
 _NEVER_EQUAL = (str, bytes, type(None), tuple, list, dict)
 
 
@@ -110,6 +114,40 @@ class SymbolicNumber(SymbolicValue):
         names = ", ".join(f"a{i}" for i, _ in enumerate(args))
         function = function_of_text(f"lambda {names}: {python_text(self.sym.node.expr, texts)}")
         emit.call_object(function, args)
+
+
+class NumpyNumber(SymbolicValue):
+    """A number of NumPy that is computed from such numbers; `number` is the same as Python's."""
+
+    source = None
+
+    def __init__(self, cls: Any, number: SymbolicNumber) -> None:
+        self.cls = cls
+        self.number = number
+
+    @property
+    def value(self) -> Any:
+        """The present number.  Reading it specialises the frame to it."""
+        return self.cls(self.number.value)
+
+    def __repr__(self) -> str:
+        return f"{self.cls.__name__}({self.number})"
+
+    def python_type(self) -> type:
+        cls: type = self.cls
+        return cls
+
+    def install_guards(self, tx: Interpreter) -> None:
+        self.number.install_guards(tx)
+
+    def truth(self, tx: Interpreter) -> bool:
+        return self.number.truth(tx)
+
+    def same_object(self, other: Value) -> bool:
+        return self is other
+
+    def reconstruct(self, emit: Emitter) -> None:
+        emit.call_object(self.cls, [self.number])
 
 
 class SymbolicText(SymbolicValue):
@@ -226,7 +264,12 @@ def is_symbolic(values: Sequence[Value]) -> bool:
 
 
 def arithmetic(op: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
-    """Returns ``op(*operands)``, one of which is symbolic; None if the result needs their present values."""
+    """Returns ``op(*operands)`` if one is symbolic or a number of NumPy that changes; None if there is no such
+    operand, or if the result needs their present values."""
+    if isinstance(op, UFUNC) or _is_numpy_class(op) or any(is_of_numpy(v) for v in operands):
+        return _of_numpy(op, tx, operands)
+    if not is_symbolic(operands):
+        return None
     types = [v.python_type() for v in operands]
     if (op is operator.add and types == [str, str]) or (op is operator.mod and types[0] is str):
         return symbolic_text(op, tx, *operands)
@@ -306,6 +349,8 @@ def _is_small(number: Any) -> bool:
 def symbolic_extreme(fn: Any, tx: Interpreter, values: Sequence[Value]) -> Value | None:
     """``min`` or ``max`` of ints, or of floats, at least one of them symbolic; None for other values."""
     types = {v.python_type() for v in values}
+    if any(map(is_of_numpy, values)):
+        return _of_numpy(fn, tx, values)
     if not is_symbolic(values) or (types != {int} and types != {float}):
         return None
     if types == {float} and any(isinstance(v, SymbolicNumber) and v.is_measured for v in values):
@@ -331,13 +376,70 @@ def _number(tx: Interpreter, value: Value) -> Any:
     return int(number) if type(number) is bool else number  # PyTorch's symbols do not support bools
 
 
+def _of_numpy(function: Any, tx: Interpreter, operands: Sequence[Value]) -> Value | None:
+    """Returns ``function(*operands)``, which NumPy computes at every call; None as `arithmetic`, or if NumPy warns."""
+    classes = tuple(v.python_type() for v in operands)
+    if not all(cls in (int, float) or issubclass(cls, NUMPY_NUMBERS) for cls in classes):
+        return None
+    if not (isinstance(function, UFUNC) or _is_numpy_class(function) or function in _RECOMPUTED_OF_NUMPY):
+        return None
+    numbers = [v if isinstance(v, SymbolicNumber) else symbol_for_numpy(tx, v) or v for v in operands]
+    symbolic = [v for v in numbers if isinstance(v, SymbolicNumber)]
+    if not symbolic or any(v.is_measured for v in symbolic):
+        return None
+    if function is call_item:
+        return symbolic[0]
+    raw = [_number(tx, v) for v in numbers]
+    try:
+        result = _by_numpy(function, classes, None)(*map(_plain, map(_hint, raw)))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    cls: Any = type(result)
+    number = _recompute_at_call(_by_numpy(function, classes, cls), tx, list(map(_plain, raw)))
+    if number is None or cls in (int, float):
+        return number
+    return NumpyNumber(cls, number) if isinstance(number, SymbolicNumber) else ConstantValue(result)
+
+
+def _plain(number: Any) -> Any:
+    return number_of_numpy(number) if isinstance(number, NUMPY_NUMBERS) else number
+
+
+def _is_numpy_class(function: Any) -> bool:
+    return isinstance(function, type) and issubclass(function, NUMPY_NUMBERS)
+
+
+@functools.lru_cache(256)
+def _by_numpy(function: Any, classes: tuple[Any, ...], cls: Any) -> Callable[..., Any]:
+    """Returns `function` for Python's numbers in place of those of `classes`, and in place of a result of `cls`, if it
+    is given.
+
+    It raises ArithmeticError where NumPy may warn, and TypeError for a result of another class.
+    """
+
+    def compute(*numbers: Any) -> Any:
+        with numpy.errstate(all="raise"):
+            result = function(*(kind(each) for kind, each in zip(classes, numbers, strict=True)))
+        if cls is None:
+            return result
+        if type(result) is not cls:
+            raise TypeError(f"a {cls.__name__} is expected, not a {type(result).__name__}")
+        return result.item() if isinstance(result, NUMPY_NUMBERS) else result
+
+    compute.__name__ = compute.__qualname__ = function.__name__
+    return compute
+
+
+def is_of_numpy(value: Value) -> bool:
+    """Whether a value is a number of NumPy that is not an item of an array."""
+    return isinstance(value, ConstantValue) and issubclass(value.python_type(), NUMPY_NUMBERS)
+
+
 def symbol_for_numpy(tx: Interpreter, value: Value) -> SymbolicNumber | None:
     """Returns a symbolic number for a number of NumPy that changes, where an operation takes a number of Python."""
-    if (
-        value.source is None
-        or not isinstance(value, ConstantValue)
-        or not issubclass(value.python_type(), NUMPY_NUMBERS)
-    ):
+    if isinstance(value, NumpyNumber):
+        return value.number
+    if not (isinstance(value, ConstantValue) and is_of_numpy(value) and value.source is not None):
         return None
     number, source = number_of_numpy(value.value), numpy_number(value.source)
     if type(number) not in (int, float) or type(value.value).__module__ != "numpy":  # a subclass may have methods
