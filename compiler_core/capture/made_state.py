@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.capture.values.base import ABSENT
 from compiler_core.guards.sources import Scope, Source
-
-_ABSENT = object()
 
 
 class MadeState:
@@ -26,13 +25,13 @@ class MadeState:
         return bool(self._entries)
 
     def will_make(self, mapping: dict[Any, Any], key: Any) -> None:
-        self._entries.append((mapping, key, mapping.get(key, _ABSENT)))
+        self._entries.append((mapping, key, mapping.get(key, ABSENT)))
 
     def drop(self) -> None:
         """Puts back what was there before."""
         while self._entries:
             mapping, key, before = self._entries.pop()
-            if before is _ABSENT:
+            if before is ABSENT:
                 mapping.pop(key, None)
             else:
                 mapping[key] = before

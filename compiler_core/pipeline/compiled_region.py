@@ -310,10 +310,14 @@ class Region:
         for entry in {e.id: e for e in state.entries}.values():
             times = sum(e.id == entry.id for e in state.entries)
             if times < MAX_INSTALLS and all_hold(entry.guards, scope):
-                manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
-                state.entries.append(replace(entry, manager=manager))
-                return frame_hook.run_code(entry.replacement, manager, entry.id)
+                return self._install_again(state, entry, scope)
         return None
+
+    def _install_again(self, state: CodeState, entry: InstalledCode, scope: Scope) -> Any:
+        """Installs compiled code with guards for the objects of this frame."""
+        manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
+        state.entries.append(replace(entry, manager=manager))
+        return frame_hook.run_code(entry.replacement, manager, entry.id)
 
     def _begin_training(self, state: CodeState, scope: Scope) -> Any:
         """Makes what the first step of a training makes, such as an optimizer's state, if a compile fits then."""
@@ -322,14 +326,13 @@ class Region:
             for maker in entry.makers:
                 maker.make_in(scope, made)
             if made and all_hold(entry.guards, scope):
-                manager = GuardTree(scope, entry.code).build(entry.guards, version_checks=False)
                 with EnableTorchFunction():
                     holds_now = [e for e in state.entries if e.id == entry.id and e.manager.root.check(scope.f_locals)]
+                decision = self._install_again(state, entry, scope)
                 for each in holds_now:  # the new one takes its place
                     frame_hook.invalidate(each.code, each.manager)
                     state.entries.remove(each)
-                state.entries.append(replace(entry, manager=manager))
-                return frame_hook.run_code(entry.replacement, manager, entry.id)
+                return decision
             made.drop()
         return None
 
